@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headpond/format.h"
+#include "headpond/log.h"
+#include "headpond/manifest.h"
+#include "headpond/memory_store.h"
+#include "headpond/store.h"
+
+namespace headpond {
+
+struct SampleRange {
+  std::string uri;
+  ByteRange range;
+};
+
+// Many objects seen as one sequence of samples: random access, known size.
+//
+// Immutable after opening; holds no handle and no thread. Safe to call from any
+// thread. Made by the open_... functions below.
+class Dataset {
+ public:
+  struct Parts {
+    std::shared_ptr<const Manifest> manifest;  // objects, relative to its root
+    std::unique_ptr<const Format> format;
+    std::string arguments;                     // JSON of what defines the samples: in the fingerprint
+    std::vector<std::string> classes;          // folder labels, else empty
+    std::shared_ptr<Store> store;              // set for in-memory data, else null: by the root's scheme
+    std::vector<std::string> notes;            // what was left out and counted, for the log
+  };
+  explicit Dataset(Parts parts);
+
+  std::uint64_t size() const { return parts_.format->size(); }
+  std::span<const Field> fields() const { return parts_.format->fields(); }
+  // Position in fields(); invalid_argument names the fields there are.
+  Result<std::size_t> field_index(std::string_view name) const;
+  const Format& format() const { return *parts_.format; }
+  const Manifest& manifest() const { return *parts_.manifest; }
+  const std::vector<std::string>& classes() const { return parts_.classes; }
+  const std::vector<std::string>& notes() const { return parts_.notes; }
+
+  // The ranges of all fields of a sample. Errors: invalid_argument (index).
+  Result<std::vector<SampleRange>> locate(std::uint64_t index) const;
+  std::string key(std::uint64_t index) const { return parts_.format->key(index); }
+
+  // 32 hex digits: names and arguments / sizes and counts / versions too (design: order and state).
+  const std::string& fingerprint() const { return fingerprint_; }
+  const std::string& size_digest() const { return size_digest_; }
+  const std::string& snapshot() const { return snapshot_; }
+
+  // The store that reads this dataset's objects.
+  Result<std::shared_ptr<Store>> store(StoreRegistry& registry) const;
+
+  // "sample 812 (key "a/b") of URI[a, b)" put before `error`. Field: the one that failed.
+  Error describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const;
+
+ private:
+  Parts parts_;
+  std::string fingerprint_;
+  std::string size_digest_;
+  std::string snapshot_;
+};
+
+// What opening may use and tell.
+struct OpenContext {
+  StoreRegistry* stores = nullptr;        // not owned; outlives the call
+  std::string index_folder;               // tar indexes live below it; "": keep them in memory
+  std::shared_ptr<LogQueue> log;
+  // Called now and then from the calling thread, with what is done and (if known,
+  // else 0) what there is; returning false stops with `cancelled`.
+  std::function<bool(const char* what, std::uint64_t done, std::uint64_t total)> progress;
+};
+
+// Where data lie: one or several paths, URIs, globs, brace lists; a manifest.
+struct Source {
+  std::vector<std::string> paths;
+  std::shared_ptr<const Manifest> manifest;  // instead of paths
+};
+
+struct FilesOptions {
+  std::string pattern = "**/*";  // of the path under the root; case is ignored
+  bool folder_labels = true;     // field label: index of the first path component in the sorted classes
+};
+// One object is one sample: fields data (bytes) and label (int64).
+Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const FilesOptions& options, OpenContext& context);
+
+// Tar shards; one field per extension.
+Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, OpenContext& context);
+
+struct RecordsOptions {
+  std::optional<DType> dtype;  // none: .npy files say it
+  bool swapped = false;        // the stored bytes are big-endian
+  Shape shape;                 // of one record
+  std::uint64_t header_bytes = 0;
+};
+// Fixed-size records in one or many files: field data. `.npy` files bring dtype and shape.
+Result<std::shared_ptr<const Dataset>> open_records(const Source& source, const RecordsOptions& options, OpenContext& context);
+
+struct TokensOptions {
+  DType dtype = DType::uint16;
+  bool swapped = false;
+  std::uint64_t window = 0;  // tokens
+  std::uint64_t stride = 0;  // tokens; 0: window
+};
+// Windows over token files: field tokens [window]. Windows never cross files.
+Result<std::shared_ptr<const Dataset>> open_tokens(const Source& source, const TokensOptions& options, OpenContext& context);
+
+struct ArrayColumn {
+  std::string name;
+  DType dtype = DType::uint8;
+  bool swapped = false;
+  Shape shape;                        // of one row
+  std::uint64_t rows = 0;
+  std::span<const std::byte> bytes;   // C order
+  std::shared_ptr<const void> hold;
+};
+// Arrays in memory, held and not copied. Errors: unequal lengths, naming both.
+Result<std::shared_ptr<const Dataset>> open_arrays(std::vector<ArrayColumn> columns);
+
+}  // namespace headpond

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "headpond/log.h"
+#include "headpond/store.h"
+
+namespace headpond {
+
+enum class IoBackend : std::uint8_t { automatic, uring, threads };
+
+struct IoOptions {
+  IoBackend backend = IoBackend::automatic;
+  unsigned depth = 64;            // reads in flight on the ring; small files: linked chains
+  unsigned threads = 16;          // of the pread pool, started as needed
+  std::size_t handles_max = 0;    // cached file handles; 0: a quarter of RLIMIT_NOFILE, at most 4,096
+};
+
+// What runs and why, for hp.info() and the one INFO line.
+struct IoStatus {
+  std::string backend;  // "uring" or "threads"
+  std::string reason;   // of a fall-back, else empty
+  bool fixed_buffers = false;
+};
+
+// The reactor that local stores share: one ring, or one pool of pread threads,
+// and the cache of file handles. No thread runs before the first cold read.
+// Safe to call from any thread; outlives its stores.
+class LocalIo {
+ public:
+  virtual ~LocalIo() = default;
+  // A store over the directory `root` (a path; "" is the working directory, "/" the root).
+  virtual std::shared_ptr<Store> open(const Uri& root) = 0;
+  virtual IoStatus status() const = 0;
+  // As Store::close, for all of them.
+  virtual void close() = 0;
+};
+
+// `automatic` and `uring` fall back to threads where the kernel refuses a ring;
+// one INFO record says why. Never fails.
+std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log);
+
+// The one list of stores (builtin_stores.cpp).
+void add_builtin_stores(StoreRegistry& registry, std::shared_ptr<LocalIo> local);
+
+}  // namespace headpond

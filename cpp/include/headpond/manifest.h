@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headpond/object_version.h"
+#include "headpond/result.h"
+#include "headpond/store.h"
+#include "headpond/uri.h"
+
+namespace headpond {
+
+// An immutable list of a dataset's objects with size and version, in the order
+// of their name's bytes. Built once, so that no stat, HEAD or LIST comes later.
+//
+// Names are front-coded in groups, sizes and versions lie in fixed columns; a
+// saved one is memory-mapped: opening ten million entries takes milliseconds and
+// next to no memory. Safe to read from any thread.
+class Manifest {
+ public:
+  // Sorts by name. Errors: invalid_argument (the same name twice).
+  static Result<std::shared_ptr<const Manifest>> build(Uri root, std::vector<ObjectInfo> objects);
+  // Errors: not_found; corrupt_data (truncated, bad magic, bad checksum, offsets
+  // past the end); unsupported (a newer format).
+  static Result<std::shared_ptr<const Manifest>> load(const std::string& path);
+  virtual ~Manifest() = default;
+
+  // Writes a complete temporary file and renames it over `path`.
+  virtual Result<void> save(const std::string& path) const = 0;
+
+  virtual const Uri& root() const = 0;
+  virtual std::uint64_t size() const = 0;
+  // Valid for index < size(). `name` is overwritten, so that its memory is reused.
+  virtual void name(std::uint64_t index, std::string& name) const = 0;
+  virtual ObjectVersion version(std::uint64_t index) const = 0;
+  virtual std::uint64_t object_size(std::uint64_t index) const = 0;
+};
+
+}  // namespace headpond

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headpond/object_version.h"
+#include "headpond/result.h"
+#include "headpond/stop_token.h"
+#include "headpond/uri.h"
+
+namespace headpond {
+
+struct ReadOutcome {
+  std::uint64_t bytes = 0;  // written to `out`: its size, less only where the object ends
+  ObjectVersion version;    // that was read
+};
+
+struct ReadRequest {
+  std::string object;  // relative to the store's root; bytes, "/" between parts
+  std::uint64_t offset = 0;
+  std::span<std::byte> out;  // valid until `done` has run
+  ObjectVersion expected;    // any: the outcome says which
+  StopToken stop;
+  std::function<void(Result<ReadOutcome>)> done;
+};
+
+struct ObjectInfo {
+  std::string name;
+  ObjectVersion version;  // its size is known
+};
+
+struct ListRequest {
+  std::string prefix;  // of the name; "": everything
+  StopToken stop;
+  // Called with pages in name order, then once with an empty page or an error.
+  std::function<void(Result<std::vector<ObjectInfo>>)> page;
+};
+
+// One part of an object for `read_now`.
+struct Piece {
+  std::uint64_t offset = 0;
+  std::span<std::byte> out;
+};
+
+// What `read_now` may do when the bytes are not in memory.
+enum class Wait : std::uint8_t {
+  never,    // nothing: give up at that piece
+  allowed,  // block in the read: the caller has its own thread for it
+};
+
+// A namespace of immutable objects readable by byte range: a directory, a
+// bucket, a web server, memory. Safe to call from any thread.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Starts every read and returns at once; the requests are moved from. Each
+  // `done` runs exactly once, on a thread of the store: `out.size()` bytes, or
+  // less only where the object ends. It must not block.
+  // Errors: not_found; access_denied; not_regular; object_changed (not the
+  // expected version); io_failed; unavailable (worth retrying); corrupt_data
+  // (wrong range sent); resource_limit; cancelled. All name object and range.
+  virtual void read(std::span<ReadRequest> requests) = 0;
+
+  virtual void stat(std::string object, std::function<void(Result<ObjectInfo>)> done) = 0;
+  virtual void list(ListRequest request) = 0;
+
+  // Reads pieces of one object on the calling thread and returns how many
+  // leading pieces were filled. Fewer than asked: with Wait::never the next one
+  // would wait (it is not in memory), with Wait::allowed this store has no
+  // blocking path; use `read`. A piece that reaches past the object's end is
+  // object_changed when `expected` knows a size, else corrupt_data.
+  virtual Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
+                                       std::span<const Piece> pieces, Wait wait) = 0;
+
+  // "file:///data" and such, for messages.
+  virtual std::string describe() const = 0;
+
+  // Cancels what is in flight, waits until no `done` is outstanding (2 s at most
+  // for a read that the kernel does not give back), and refuses further reads
+  // with `closed`. Idempotent.
+  virtual void close() = 0;
+};
+
+// Blocking forms, for callers with a thread to spare: opening a dataset, ds[i].
+Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::uint64_t offset,
+                                  std::span<std::byte> out, const ObjectVersion& expected = {});
+Result<ObjectInfo> stat_blocking(Store& store, std::string_view object);
+Result<std::vector<ObjectInfo>> list_blocking(Store& store, std::string_view prefix = {});
+
+// Which store serves a URI's scheme. An ordinary object, owned by the engine;
+// stores are made once per root and shared. Safe to call from any thread.
+class StoreRegistry {
+ public:
+  // `root` is a directory-like URI; the store reads objects below it.
+  using Factory = std::function<Result<std::shared_ptr<Store>>(const Uri& root)>;
+
+  void add(std::string scheme, Factory make);
+  // Errors: unsupported, naming the known schemes; whatever the factory says.
+  Result<std::shared_ptr<Store>> open(const Uri& root);
+  // Closes every store that was opened.
+  void close();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Factory, std::less<>> factories_;
+  std::map<Uri, std::shared_ptr<Store>> stores_;
+};
+
+}  // namespace headpond

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace headpond {
+
+// A 128-bit digest (XXH3-128): identity, not security. Printed as 32 hex digits.
+struct Digest {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  std::string hex() const;
+  auto operator<=>(const Digest&) const = default;
+};
+
+Digest digest(std::span<const std::byte> bytes);
+Digest digest(std::string_view text);
+
+// Feeds parts one after another. Strings are preceded by their length, so that
+// ("ab", "c") and ("a", "bc") differ.
+class DigestBuilder {
+ public:
+  DigestBuilder();
+  ~DigestBuilder();
+  DigestBuilder(const DigestBuilder&) = delete;
+  DigestBuilder& operator=(const DigestBuilder&) = delete;
+
+  DigestBuilder& add(std::string_view text);
+  DigestBuilder& add(std::uint64_t number);
+  Digest finish() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// CRC32C (Castagnoli), as iSCSI and the on-disk formats use it; `seed` continues
+// an earlier result. SSE 4.2 where the CPU has it.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+
+}  // namespace headpond

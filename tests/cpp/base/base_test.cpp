@@ -1,0 +1,87 @@
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/bounded_queue.h"
+#include "base/cpus.h"
+#include "base/digest.h"
+#include "base/thread.h"
+#include "headpond/log.h"
+#include "headpond/object_version.h"
+#include "support/catch.h"
+
+using namespace headpond;
+
+TEST_CASE("ObjectVersion: an expected version accepts what agrees with all it knows") {
+  ObjectVersion expected{.size = 10, .mtime_ns = 5, .inode = 7, .etag = {}};
+  CHECK(expected.accepts({.size = 10, .mtime_ns = 5, .inode = 7, .etag = {}}));
+  CHECK(!expected.accepts({.size = 10, .mtime_ns = 6, .inode = 7, .etag = {}}));
+  CHECK(!expected.accepts({.size = 11, .mtime_ns = 5, .inode = 7, .etag = {}}));
+  CHECK(ObjectVersion{}.accepts(expected));
+}
+
+TEST_CASE("digest: known answers") {
+  CHECK(digest("").hex() == "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing
+  CHECK(crc32c(std::as_bytes(std::span("123456789", 9))) == 0xE3069283u);  // RFC 3720, B.4
+  const auto whole = std::as_bytes(std::span("hello, headpond", 15));
+  CHECK(crc32c(whole.subspan(5), crc32c(whole.first(5))) == crc32c(whole));
+}
+
+TEST_CASE("DigestBuilder: where parts are cut matters") {
+  CHECK(DigestBuilder().add("ab").add("c").finish() != DigestBuilder().add("a").add("bc").finish());
+}
+
+TEST_CASE("BoundedQueue: close lets poppers drain and refuses pushers") {
+  BoundedQueue<int> queue(2);
+  CHECK(queue.push(1));
+  queue.close();
+  CHECK(!queue.push(2));
+  CHECK(queue.pop() == 1);
+  CHECK(!queue.pop());
+}
+
+TEST_CASE("BoundedQueue: a full queue holds the pusher until somebody pops") {
+  BoundedQueue<int> queue(1);
+  CHECK(queue.push(1));
+  auto pusher = Thread::start({.name = "pusher"}, [&] { queue.push(2); });
+  REQUIRE(pusher);
+  CHECK(queue.pop() == 1);
+  CHECK(queue.pop() == 2);
+}
+
+TEST_CASE("Thread: runs with every signal blocked") {
+  int blocked = -1;
+  {
+    auto thread = Thread::start({.name = "hp-test-0"}, [&] {
+      sigset_t mask;
+      pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+      blocked = sigismember(&mask, SIGINT) + sigismember(&mask, SIGCHLD);
+    });
+    REQUIRE(thread);
+  }
+  CHECK(blocked == 2);
+}
+
+TEST_CASE("cpus: the cgroup's quota counts, and is rounded up") {
+  const auto root = std::filesystem::temp_directory_path() / ("hp-cgroup-" + std::to_string(getpid()));
+  std::filesystem::create_directories(root);
+  std::ofstream(root / "cpu.max") << "50000 100000\n";
+  std::ofstream(root / "memory.max") << "268435456\n";
+  CHECK(usable_cpus(root) == 1);
+  CHECK(usable_memory_bytes(root) == 268435456u);
+  std::ofstream(root / "cpu.max") << "max 100000\n";
+  CHECK(usable_cpus(root) >= 1);
+  std::filesystem::remove_all(root);
+  CHECK(usable_memory_bytes("/nonexistent") > 0);
+}
+
+TEST_CASE("LogQueue: a flood is cut and counted, and once means once") {
+  LogQueue log;
+  for (int i = 0; i < 3; ++i) log.push_once(LogLevel::warning, "key", "text");
+  CHECK(log.drain().size() == 1);
+  for (int i = 0; i < 2000; ++i) log.push(LogLevel::info, "x");
+  const auto records = log.drain();
+  CHECK(records.size() == 1025);
+  CHECK(records.back().text == "976 further messages were dropped");
+}

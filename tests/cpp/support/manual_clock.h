@@ -1,0 +1,49 @@
+#pragma once
+
+#include <mutex>
+#include <set>
+
+#include "headpond/clock.h"
+
+namespace headpond {
+
+// Time that a test moves. Waiters wake when the test advances past their deadline.
+class ManualClock final : public Clock {
+ public:
+  Time now() const override {
+    const std::lock_guard lock(mutex_);
+    return now_;
+  }
+
+  void wait_until(std::condition_variable& signal, std::unique_lock<std::mutex>& lock, Time deadline) override {
+    {
+      const std::lock_guard own(mutex_);
+      if (now_ >= deadline) return;
+      waiters_.insert(&signal);
+      changed_.notify_all();
+    }
+    signal.wait(lock);
+    const std::lock_guard own(mutex_);
+    waiters_.erase(waiters_.find(&signal));
+  }
+
+  void advance(Duration by) {
+    const std::lock_guard lock(mutex_);
+    now_ += by;
+    for (auto* signal : waiters_) signal->notify_all();
+  }
+
+  // Returns once at least `count` threads wait on this clock.
+  void await_waiters(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiters_.size() >= count; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Time now_{};
+  std::multiset<std::condition_variable*> waiters_;
+};
+
+}  // namespace headpond
