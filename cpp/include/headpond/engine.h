@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "headpond/byte_budget.h"
+#include "headpond/io_options.h"
+#include "headpond/log.h"
+#include "headpond/store.h"
+
+namespace headpond {
+
+struct EngineOptions {
+  IoOptions io;
+  unsigned cpu_threads = 0;        // CPU workers; 0: usable CPUs / ranks_on_node, at least 1
+  std::uint64_t memory_bytes = 0;  // budget of what is not handed out; 0: min(2 GiB, memory / 4) / ranks_on_node
+  unsigned ranks_on_node = 1;
+  int nice = 0;                    // of the CPU workers, added to the process's own
+};
+
+struct EngineStatus {
+  IoStatus io;
+  unsigned cpu_threads = 0;
+  bool started = false;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t memory_used = 0;
+  std::uint64_t memory_peak = 0;
+};
+
+// Owns the threads, reactors, budget and stores that loaders share.
+//
+// Costs nothing until the first batch is asked for: no thread runs before. Several
+// may exist. Safe to call from any thread. In a forked child an engine of the parent
+// is dead: `is_ours` is false, and nothing of it may be used or destroyed with effect.
+class Engine {
+ public:
+  static std::shared_ptr<Engine> make(EngineOptions options);
+  virtual ~Engine() = default;
+
+  virtual StoreRegistry& stores() = 0;
+  virtual ByteBudget& budget() = 0;
+  virtual std::shared_ptr<LogQueue> log() = 0;
+  virtual EngineStatus status() const = 0;
+  // Was it made by this process (and not by the parent before a fork)?
+  virtual bool is_ours() const = 0;
+  // Stops every prefetcher, the workers and the stores: within 2 s. Idempotent.
+  virtual void close() = 0;
+};
+
+}  // namespace headpond
