@@ -31,15 +31,15 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
     if spec.get("cold"):
         result["evicted"] = evict(Path(spec["cold"]))
         return result | consume(loader, spec, epochs=1)
-    warm_up = consume(loader, {**spec, "seconds": spec["seconds"] / 2}, epochs=1, patience=1)
+    warm_up = consume(loader, spec, epochs=1)
     result["first_batch_s"] = warm_up["first_s"] + result["build_s"]
     return result | consume(loader, spec)
 
 
 def consume(
-    loader: Iterable[Any], spec: dict[str, Any], epochs: int | None = None, patience: float = 3
+    loader: Iterable[Any], spec: dict[str, Any], epochs: int | None = None
 ) -> dict[str, Any]:
-    """Runs whole epochs for at least `seconds`; one that takes `patience` times that is broken off.
+    """Runs whole epochs for at least `seconds`; at `longest` seconds it breaks off.
 
     Whole epochs, because the batches that are being made at the end would otherwise count as work
     without yielding anything.
@@ -47,7 +47,7 @@ def consume(
     look = touch if spec.get("touch") else None
     samples = batches = done = 0
     first_s = 0.0
-    stop_at = spec["seconds"] * patience if spec["seconds"] else float("inf")
+    stop_at = spec["longest"]
     start = usage()
     begin = start.wall_s
     while True:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import headpond as hp
 import numpy as np
 from job import Job
+
+import headpond as hp
 
 
 def load(pipeline: Any, job: Job) -> Iterable[Any]:

@@ -16,7 +16,9 @@ def counted(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_of(rounds: list[dict[str, Any]], title: str) -> list[dict[str, Any]]:
-    return [run for r in rounds for run in r["runs"] if run["title"] == title and "error" not in run]
+    return [
+        run for r in rounds for run in r["runs"] if run["title"] == title and "error" not in run
+    ]
 
 
 def rate(run: dict[str, Any]) -> float:
@@ -99,38 +101,51 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def spread(values: list[float]) -> str:
+    """Median (least-most)."""
+    return f"{short(statistics.median(values))} ({short(min(values))}-{short(max(values))})"
+
+
+def table_row(result: dict[str, Any], title: str) -> str:
+    per = result["per"]
+    runs = runs_of(result["rounds"], title)
+    timed = runs_of(counted(result), title)
+
+    def per_samples(what: str) -> list[float]:
+        return [run[what] / run["samples"] * per for run in runs]
+
+    first = [run.get("first_batch_s") or run.get("first_s") for run in runs]
+    cells = (
+        title,
+        f"{len(timed)}/{len(runs)}",
+        spread([rate(run) for run in timed]) if timed else "",
+        spread(per_samples("cpu_s")),
+        short(statistics.median(per_samples("minor_faults"))),
+        short(statistics.median(per_samples("switches"))),
+        f"{statistics.median(first) * 1000:.1f}" if all(first) else "",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
 def table(result: dict[str, Any]) -> str:
     """One row a contestant, fastest first."""
-    per = result["per"]
-    unit = result["unit"]
-    head = (
-        f"| contestant | rounds | {unit}/s median (min-max) | CPU s / {per:,} {unit} (min-max) | "
-        f"faults / {per:,} | switches / {per:,} | first batch ms |"
-    )
-    rows = []
-    failed = []
-    for title in titles(result):
-        everything = runs_of(result["rounds"], title)
-        if not everything:
-            error = [run["error"] for r in result["rounds"] for run in r["runs"] if run["title"] == title]
-            failed.append(f"- {title}: {' '.join(error[0])}")
-            continue
-        walls = sorted(rate(run) for run in runs_of(counted(result), title))
-        cpus = sorted(cpu(run) * per for run in everything)
-        faults = statistics.median(run["minor_faults"] / run["samples"] * per for run in everything)
-        switches = statistics.median(run["switches"] / run["samples"] * per for run in everything)
-        first = [run.get("first_batch_s") or run.get("first_s") for run in everything]
-        first_ms = f"{statistics.median(first) * 1000:.1f}" if all(first) else ""
-        middle = statistics.median(walls) if walls else 0.0
-        rows.append((
-            middle,
-            f"| {title} | {len(walls)}/{len(everything)} | {short(middle)} "
-            f"({short(walls[0])}-{short(walls[-1])}) | {short(statistics.median(cpus))} "
-            f"({short(cpus[0])}-{short(cpus[-1])}) | {short(faults)} | {short(switches)} | {first_ms} |",
-        ))  # fmt: skip
-    rows.sort(reverse=True)
-    lines = [head, "|---|---|---|---|---|---|---|", *(line for _, line in rows)]
-    return "\n".join([*lines, *(["", "Failed:", *failed] if failed else [])])
+    per, unit = f"{result['per']:,}", result["unit"]
+    lines = [
+        f"| contestant | rounds | {unit}/s median (min-max) | CPU s / {per} {unit} (min-max) | "
+        f"faults / {per} | switches / {per} | first batch ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    speeds = {title: median_of(result, title, "rate") for title in titles(result)}
+    ran = [title for title, speed in speeds.items() if speed is not None]
+    ran.sort(key=lambda title: -(speeds[title] or 0))
+    lines += [table_row(result, title) for title in ran]
+    errors = {
+        run["title"]: " ".join(run["error"])
+        for r in result["rounds"]
+        for run in r["runs"]
+        if "error" in run
+    }
+    return "\n".join([*lines, *(f"\n{title}: failed: {why}" for title, why in errors.items())])
 
 
 def bars_table(rows: list[dict[str, Any]]) -> str:
@@ -140,10 +155,10 @@ def bars_table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {row['bar']} | {row['against'] or ''} | not measured | | |")
             continue
         low_high = row.get("quartiles")
-        spread = f" ({low_high[0]:.2f}-{low_high[1]:.2f})" if low_high else ""
+        between = f" ({low_high[0]:.2f}-{low_high[1]:.2f})" if low_high else ""
         worst = f"{row['worst']:.2f}" if "worst" in row else ""
         lines.append(
-            f"| {row['bar']} | {row['against']} | {row['median']:.2f}{spread} | {worst} | "
+            f"| {row['bar']} | {row['against']} | {row['median']:.2f}{between} | {worst} | "
             f"{'yes' if row['met'] else 'NO'} |"
         )
     return "\n".join(lines)
@@ -181,7 +196,7 @@ def chart(results: list[dict[str, Any]]) -> str:
                 f'<rect x="{left}" y="{y + 3}" width="{length}" height="{row_px - 5}" '
                 f'fill="{COLOURS[group]}"/>'
                 f'<text x="{left + length + 5}" y="{y + 13}">{short(value)} '
-                f'{escape(result["unit"])}/s</text>'
+                f"{escape(result['unit'])}/s</text>"
             )
             y += row_px
     return (

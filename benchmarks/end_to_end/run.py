@@ -24,20 +24,26 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def parse() -> argparse.Namespace:
     names = [w.name for w in WORKLOADS] + list(special.SPECIAL)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--workload", action="append", choices=names, help="default: all")
     parser.add_argument("--data", type=Path, help="a folder of JPEGs")
     work = Path(tempfile.gettempdir()) / "headpond-bench"
     parser.add_argument("--work", type=Path, default=work, help="for generated data, about 1.9 GB")
     programs = ROOT / "build" / "release" / "benchmarks"
-    parser.add_argument("--programs", type=Path, default=programs, help="where the limits are built")
+    parser.add_argument(
+        "--programs", type=Path, default=programs, help="where the limits are built"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--budget", type=float, default=300, help="seconds a workload, all rounds")
     parser.add_argument("--seconds", type=float, help="at least this long a measurement")
     parser.add_argument("--only", help="contestants whose title matches this expression")
     parser.add_argument("--all", action="store_true", help="the rarely useful contestants too")
     parser.add_argument("--min-cores", type=float, default=1.8, help="0: every round counts")
-    parser.add_argument("--verify", action="store_true", help="compare the samples, measure nothing")
+    parser.add_argument(
+        "--verify", action="store_true", help="compare the samples, measure nothing"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     return parser.parse_args()
@@ -72,7 +78,9 @@ def main() -> int:
             workload = by_name(name)
             result = runner.run_workload(workload, options)
             bars = report.bar_rows(workload, result)
-            print(f"\n## {result['title']}\n\n{report.table(result)}\n\n{report.rounds_line(result)}")
+            print(
+                f"\n## {result['title']}\n\n{report.table(result)}\n\n{report.rounds_line(result)}"
+            )
         print(f"\n{report.bars_table(bars)}", flush=True)
         results.append(result | {"bars": bars})
         if arguments.json:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,6 +74,7 @@ def spec_of(workload: Workload, contestant: Contestant, path: Path, options: Opt
         "function": function,
         "job": asdict(job),
         "seconds": options.seconds or workload.seconds,
+        "longest": workload.longest,
         "touch": workload.touch,
         "cold": str(path) if workload.cold else None,
     }
@@ -93,53 +95,51 @@ def run_one(
     return {"title": contestant.title, "group": contestant.group, **result}
 
 
-def samples_in(workload: Workload, path: Path) -> int:
-    """Samples of the shards, for a limit that reads them as a stream of bytes."""
-    import tarfile
-
-    return sum(
-        sum(name.endswith(".jpg") for name in tarfile.open(shard).getnames())
-        for shard in path.glob("*.tar")
+def one_round(
+    workload: Workload,
+    contestants: list[Contestant | Limit],
+    number: int,
+    path: Path,
+    options: Options,
+) -> dict[str, Any]:
+    """Everybody once; who comes first moves on from round to round."""
+    before = cores(options)
+    first = number % len(contestants)
+    order = contestants[first:] + contestants[:first]
+    runs = [run_one(workload, contestant, path, options) for contestant in order]
+    after = cores(options)
+    print(
+        f"{workload.name}: round {number + 1}, {before:.2f} cores before, {after:.2f} after",
+        file=sys.stderr,
     )
+    return {"cores": [before, after], "runs": runs, "at": time.time()}
 
 
 def run_workload(workload: Workload, options: Options) -> dict[str, Any]:
-    """All rounds of a workload. The first one is a trial and is thrown away where data are warm.
+    """All rounds of a workload.
 
     A round in which two spinning threads did not get `min_cores` cores, before or after, does not
-    count for wall figures and is repeated as long as the budget lasts.
+    count for wall figures and is repeated while the budget lasts; all are kept.
     """
     if workload.needs_pictures and options.data is None:
         raise SystemExit(f"{workload.name} needs --data, a folder of JPEGs")
     options.work.mkdir(parents=True, exist_ok=True)
     path = workload.data(options.work, options.data or Path())
-    if not workload.cold:
-        read_through(path) if path != options.work else None
+    if not workload.cold and path != options.work:
+        read_through(path)
     contestants = chosen(workload, options)
     rounds: list[dict[str, Any]] = []
     started = time.monotonic()
     longest = 0.0
     while True:
         begin = time.monotonic()
-        before = cores(options)
-        turn = contestants[len(rounds) % len(contestants) :] + contestants[: len(rounds) % len(contestants)]
-        runs = [run_one(workload, c, path, options) for c in turn]
-        after = cores(options)
-        rounds.append({"cores": [before, after], "runs": runs, "at": time.time()})
-        print(f"{workload.name}: round {len(rounds)}, cores {before:.2f} {after:.2f}", file=sys.stderr)
+        rounds.append(one_round(workload, contestants, len(rounds), path, options))
         longest = max(longest, time.monotonic() - begin)
-        counted = sum(min(r["cores"]) >= options.min_cores for r in rounds)
-        left = options.budget_s - (time.monotonic() - started)
-        if counted >= options.rounds or left < longest:
+        good = sum(min(r["cores"]) >= options.min_cores for r in rounds)
+        if good >= options.rounds or time.monotonic() - started + longest > options.budget_s:
             break
-        if len(rounds) >= options.rounds and options.min_cores <= 0:
-            break
-    if "ring" in "".join(limit.program for limit in workload.limits):
-        n = samples_in(workload, path)
-        for r in rounds:
-            for run in r["runs"]:
-                if run.get("limit") == "ring":
-                    run["samples"] = n
+    if workload.stream_limit:
+        name_samples(rounds, workload.stream_limit, path)
     return {
         "workload": workload.name,
         "title": workload.title,
@@ -148,6 +148,18 @@ def run_workload(workload: Workload, options: Options) -> dict[str, Any]:
         "min_cores": options.min_cores,
         "rounds": rounds,
     }
+
+
+def name_samples(rounds: list[dict[str, Any]], title: str, path: Path) -> None:
+    """A limit that streams the shards' bytes counts blocks: give it the samples they hold."""
+    samples = 0
+    for shard in path.glob("*.tar"):
+        with tarfile.open(shard) as tar:
+            samples += sum(name.endswith(".jpg") for name in tar.getnames())
+    for r in rounds:
+        for run in r["runs"]:
+            if run["title"] == title:
+                run["samples"] = samples
 
 
 def verify_workload(workload: Workload, options: Options) -> dict[str, Any]:

@@ -31,7 +31,9 @@ def bar(text: str, value: float, met: bool) -> Row:
 
 
 def milliseconds(values: list[float]) -> str:
-    return f"{statistics.median(values) * 1e3:.2f} ({min(values) * 1e3:.2f}-{max(values) * 1e3:.2f})"
+    return (
+        f"{statistics.median(values) * 1e3:.2f} ({min(values) * 1e3:.2f}-{max(values) * 1e3:.2f})"
+    )
 
 
 # --- start: loader() to the first batch, and resuming in the middle ------------------------------
@@ -65,13 +67,18 @@ def start(options: Options) -> Row:
     def values(title: str, n: int, what: str) -> list[float]:
         return [r[what] for r in runs if r["title"] == title and r["n"] == n and what in r]
 
-    lines = ["| contestant | N | first batch ms | CPU ms | anonymous memory KiB |", "|---|---|---|---|---|"]
+    lines = [
+        "| contestant | N | first batch ms | CPU ms | anonymous memory KiB |",
+        "|---|---|---|---|---|",
+    ]
     for title, *_ in contestants:
         for n in ROWS:
             if firsts := values(title, n, "first_s"):
                 cpu = statistics.median(values(title, n, "cpu_s")) * 1e3
                 memory = statistics.median(values(title, n, "resident_bytes")) / 1024
-                lines.append(f"| {title} | {n:.0e} | {milliseconds(firsts)} | {cpu:.2f} | {memory:,.0f} |")
+                lines.append(
+                    f"| {title} | {n:.0e} | {milliseconds(firsts)} | {cpu:.2f} | {memory:,.0f} |"
+                )
     bars = []
     for title, *_ in contestants[:2]:
         small, large = values(title, ROWS[0], "first_s"), values(title, ROWS[-1], "first_s")
@@ -81,7 +88,9 @@ def start(options: Options) -> Row:
             continue
         growth = statistics.median(large) / statistics.median(small)
         slowest = max(statistics.median(values(title, n, "first_s")) for n in ROWS) * 1e3
-        memory = [statistics.median(values(title, n, "resident_bytes")) for n in (ROWS[0], ROWS[-1])]
+        memory = [
+            statistics.median(values(title, n, "resident_bytes")) for n in (ROWS[0], ROWS[-1])
+        ]
         per_sample = (memory[1] - memory[0]) / (ROWS[-1] - ROWS[0])
         bars += [
             bar(f"{title}: time at 1e8 / at 1e4 <= 1.3", growth, growth <= 1.3),
@@ -89,7 +98,13 @@ def start(options: Options) -> Row:
             bar(f"{title}: bytes a sample = 0", per_sample, per_sample < 0.01),
         ]
     title = "loader() to first batch, N = 1e4 ... 1e8 records (sparse file)"
-    return {"workload": "start", "title": title, "runs": runs, "table": "\n".join(lines), "bars": bars}
+    return {
+        "workload": "start",
+        "title": title,
+        "runs": runs,
+        "table": "\n".join(lines),
+        "bars": bars,
+    }
 
 
 # --- accelerator: emulated by a sleep or a spin --------------------------------------------------
@@ -149,7 +164,9 @@ def accelerator(options: Options) -> Row:
                 runs.append({"title": title, "variant": variant, "round": round_, **child(spec)})
 
     def values(title: str, variant: str, what: str) -> list[float]:
-        return [r[what] for r in runs if (r["title"], r["variant"]) == (title, variant) and what in r]
+        return [
+            r[what] for r in runs if (r["title"], r["variant"]) == (title, variant) and what in r
+        ]
 
     lines = [
         "Most accelerators (200 records/s each) that torch keeps at 90 %: "
@@ -164,15 +181,22 @@ def accelerator(options: Options) -> Row:
             found = [r for r in runs if (r["title"], r["variant"]) == (title, variant)]
             good = [r for r in found if "error" not in r]
             if not good:
-                lines.append(f"| {variant} | {title} | failed: {' '.join(found[0]['error'])} | | | |")
+                lines.append(
+                    f"| {variant} | {title} | failed: {' '.join(found[0]['error'])} | | | |"
+                )
                 continue
             waited = statistics.median(r["waited_s"] / r["wall_s"] for r in good)
             cpu = statistics.median(r["cpu_s"] / r["steps"] for r in good)
             faults = statistics.median(r["minor_faults"] / r["steps"] for r in good)
             step = milliseconds([r["step_s"] for r in good])
-            lines.append(f"| {variant} | {title} | {step} | {waited:.4f} | {cpu:.4f} | {faults:.1f} |")
+            lines.append(
+                f"| {variant} | {title} | {step} | {waited:.4f} | {cpu:.4f} | {faults:.1f} |"
+            )
     bars = []
-    memory, ours = values("ready in memory", "sleep", "wall_s"), values("headpond", "sleep", "wall_s")
+    memory, ours = (
+        values("ready in memory", "sleep", "wall_s"),
+        values("headpond", "sleep", "wall_s"),
+    )
     if memory and ours:
         share = statistics.median(m / o for m, o in zip(memory, ours, strict=True))
         bars.append(bar("utilisation >= 0.99 of ready in memory (sleep)", share, share >= 0.99))

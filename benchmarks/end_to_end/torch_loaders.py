@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 def loader(dataset: Dataset, job: Job, **options: Any) -> DataLoader:
     if job.workers:
-        options.update(persistent_workers=True, prefetch_factor=4)
+        options.update(persistent_workers=True)
     return DataLoader(
         dataset,
         batch_size=job.batch,
@@ -100,7 +100,7 @@ class Batches(DataLoader):
         sampler = BatchSampler(order or SequentialSampler(range(n)), job.batch, drop_last=False)
         options: dict[str, Any] = {}
         if job.workers:
-            options.update(persistent_workers=True, prefetch_factor=4)
+            options.update(persistent_workers=True)
         super().__init__(
             dataset, sampler=sampler, batch_size=None, num_workers=job.workers, **options
         )

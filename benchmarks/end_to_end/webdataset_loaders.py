@@ -27,7 +27,7 @@ def as_arrays(samples: list[tuple[Any, ...]]) -> tuple[np.ndarray, ...]:
 def load(dataset: wds.WebDataset, job: Job) -> Iterable[Any]:
     options: dict[str, Any] = {}
     if job.workers:
-        options.update(persistent_workers=True, prefetch_factor=4)
+        options.update(persistent_workers=True)
     return wds.WebLoader(dataset, batch_size=None, num_workers=job.workers, **options)
 
 

@@ -70,7 +70,9 @@ class Workload:
     needs_pictures: bool = True
     cold: bool = False
     touch: bool = True
-    seconds: float = 1.0
+    seconds: float = 1.0  # of whole epochs, at least
+    longest: float = 4.0  # then an epoch is broken off; long where much is made ahead
+    stream_limit: str = ""  # a limit that reads the samples' bytes without knowing samples
     fault_bar: float | None = None  # minor faults a batch that headpond may have
 
 
@@ -139,6 +141,7 @@ WORKLOADS = (
             Bar("rate", 1.0, groups=("peer",)),
         ),
         seconds=2.0,
+        longest=30.0,
     ),
     Workload(
         name="jpeg-eval",
@@ -151,6 +154,7 @@ WORKLOADS = (
         limits=jpeg_limits("eval"),
         bars=(Bar("cpu", 1.15, limits=("limit, 1 thread",)),),
         seconds=2.0,
+        longest=30.0,
     ),
     Workload(
         name="jpeg-tar",
@@ -166,6 +170,7 @@ WORKLOADS = (
         limits=(),
         bars=(Bar("rate", 1.0, groups=("peer",)),),
         seconds=2.0,
+        longest=30.0,
     ),
     Workload(
         name="files-warm",
@@ -294,6 +299,7 @@ WORKLOADS = (
         limits=(Limit("limit, 1 MiB O_DIRECT, depth 8", "limit_ring", FIO),),
         bars=(Bar("rate", 0.85, limits=("limit, 1 MiB O_DIRECT, depth 8",)),),
         cold=True,
+        stream_limit="limit, 1 MiB O_DIRECT, depth 8",
     ),
 )
 
