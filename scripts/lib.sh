@@ -45,8 +45,11 @@ need_packages() {
   [ ${#missing[@]} -gt 0 ] || return 0
   say "installing system packages: ${missing[*]}"
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
-  as_root "${apt[@]}" update
-  as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+  local log=build/packages.log
+  mkdir -p build
+  { as_root "${apt[@]}" update &&
+    as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+    { tail -n 20 "$log" >&2; die "apt-get failed; its output is in $log"; }
 }
 
 # The virtual environment .venv, made again when its interpreter is gone.

@@ -44,10 +44,12 @@ TEST_CASE("SlabPool: steady state allocates nothing and faults nowhere") {
   const std::array<std::uint64_t, 2> sizes{9'633'792, 512};
   for (int i = 0; i < 3; ++i) fill(**pool->allocate(sizes), 2);
   const auto before = pool->statistics();
-  const long faults = minor_faults();
+  [[maybe_unused]] const long faults = minor_faults();
   for (int i = 0; i < 100; ++i) fill(**pool->allocate(sizes), 2);
   const auto after = pool->statistics();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they fault on memory of their own
   CHECK(minor_faults() - faults == 0);
+#endif
   CHECK(after.allocated == before.allocated);
   CHECK(after.reused == before.reused + 100);
 }
