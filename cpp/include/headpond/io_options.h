@@ -26,6 +26,25 @@ struct IoStatus {
   bool fixed_buffers = false;
 };
 
+// What local reads did since the start, all stores together. Warm: by the caller
+// in `read_now` without waiting; cold: the others.
+struct IoCounters {
+  std::uint64_t warm_reads = 0;    // pieces
+  std::uint64_t warm_bytes = 0;
+  std::uint64_t cold_reads = 0;    // requests of `read`, pieces of `read_now` that waited
+  std::uint64_t cold_bytes = 0;
+  std::uint64_t direct_bytes = 0;  // of cold_bytes: past the page cache (O_DIRECT)
+  std::uint64_t system_calls = 0;  // open, fstat, stat, pread; enters of the ring
+  std::uint64_t ring_entries = 0;  // operations given to the ring
+  std::uint64_t opens = 0;         // of files, by either way
+  std::uint64_t probes = 0;        // of read_now with Wait::never that asked the kernel
+  std::uint64_t retries = 0;       // short reads, EINTR, EAGAIN, EIO, EMFILE tried again
+  std::uint64_t failures = 0;      // reads that ended with an error
+
+  std::uint64_t reads() const { return warm_reads + cold_reads; }
+  std::uint64_t bytes() const { return warm_bytes + cold_bytes; }
+};
+
 // The reactor that local stores share: one ring, or one pool of pread threads,
 // and the cache of file handles. No thread runs before the first cold read.
 // Safe to call from any thread; outlives its stores.
@@ -35,6 +54,7 @@ class LocalIo {
   // A store over the directory `root` (a path; "" is the working directory, "/" the root).
   virtual std::shared_ptr<Store> open(const Uri& root) = 0;
   virtual IoStatus status() const = 0;
+  virtual IoCounters counters() const = 0;
   // As Store::close, for all of them.
   virtual void close() = 0;
 };

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,7 +13,8 @@
 namespace headpond {
 
 // Objects in memory: arrays held by the host, and tests. Reads complete on the
-// calling thread. Safe to call from any thread; objects are added before use.
+// calling thread and take no lock. Safe to call from any thread, except `put`:
+// objects are added before the store is shared.
 class MemoryStore final : public Store {
  public:
   // A copy that the store owns.
@@ -35,12 +36,12 @@ class MemoryStore final : public Store {
     std::shared_ptr<const void> hold;
     std::uint64_t generation = 0;  // plays the part of mtime_ns
   };
-  Result<Object> find(std::string_view object, const ObjectVersion& expected) const;
+  Result<const Object*> find(std::string_view object, const ObjectVersion& expected) const;
+  static ObjectVersion version_of(const Object& object);
 
-  mutable std::mutex mutex_;
   std::map<std::string, Object, std::less<>> objects_;
   std::uint64_t generation_ = 0;
-  bool closed_ = false;
+  std::atomic<bool> closed_ = false;
 };
 
 }  // namespace headpond

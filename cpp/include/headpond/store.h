@@ -86,7 +86,8 @@ class Store {
 
   // Cancels what is in flight, waits until no `done` is outstanding (2 s at most
   // for a read that the kernel does not give back), and refuses further reads
-  // with `closed`. Idempotent.
+  // with `closed`. The `done` of a read that was not given back never runs, and
+  // what it holds is never freed: let it hold the memory behind `out`. Idempotent.
   virtual void close() = 0;
 };
 
@@ -106,13 +107,14 @@ class StoreRegistry {
   void add(std::string scheme, Factory make);
   // Errors: unsupported, naming the known schemes; whatever the factory says.
   Result<std::shared_ptr<Store>> open(const Uri& root);
-  // Closes every store that was opened.
+  // Closes every store that was opened; opens nothing more.
   void close();
 
  private:
   std::mutex mutex_;
   std::map<std::string, Factory, std::less<>> factories_;
   std::map<Uri, std::shared_ptr<Store>> stores_;
+  bool closed_ = false;
 };
 
 }  // namespace headpond
