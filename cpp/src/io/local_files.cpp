@@ -149,6 +149,16 @@ Error LocalFiles::ended_early(const FileHandle& handle, std::uint64_t offset, st
                                               std::to_string(handle.version.size) + " bytes");
 }
 
+bool LocalFiles::holds_more(const FileHandle& handle) {
+  if (handle.version.size != 0) return false;
+  std::byte more;
+  return fill(handle.fd.get(), {&more, 1}, 0, 0) > 0;
+}
+
+Error LocalFiles::more_error() {
+  return Error(ErrorCode::object_changed, "the object says 0 bytes and holds more");
+}
+
 ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags) {
   std::size_t have = 0;
   bool tried_again = false;
@@ -191,6 +201,7 @@ Result<ReadOutcome> LocalFiles::read(const LocalRoot& root, const ReadRequest& r
     if (!whole) handles_.erase(root.id, request.object, *opened);
     return root.at(std::move(error), request.object, range);
   }
+  if (whole && holds_more(handle)) return root.at(more_error(), request.object, range);
   return ReadOutcome{static_cast<std::uint64_t>(got), handle.version};
 }
 

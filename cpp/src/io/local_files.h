@@ -62,6 +62,11 @@ class LocalFiles {
   static std::uint64_t due(const ObjectVersion& version, std::uint64_t offset, std::uint64_t bytes);
   Error ended_early(const FileHandle& handle, std::uint64_t offset, std::uint64_t found);
 
+  // A file that says 0 bytes, as those of /proc do, and has some: asked where a
+  // whole file is read.
+  bool holds_more(const FileHandle& handle);
+  static Error more_error();
+
   // Reads until `out` is full or the file ends; short reads and EINTR go on, one EIO
   // is tried again. Returns bytes, or -errno (EAGAIN: RWF_NOWAIT, and not in memory).
   ssize_t fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags);

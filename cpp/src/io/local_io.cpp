@@ -22,8 +22,11 @@ class Core final : public LocalShared {
             seams.ops != nullptr ? std::move(seams.ops) : std::make_unique<FileOps>(), options.handles_max)) {}
 
   ~Core() override {
-    if (forked()) return leave_to_parent();
-    stop();
+    if (forked()) {
+      leave_to_parent();
+    } else {
+      stop();
+    }
   }
 
   LocalFiles& files() override { return *files_; }

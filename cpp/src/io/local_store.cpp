@@ -101,13 +101,7 @@ Result<std::size_t> LocalStore::read_file_now(std::string_view object, const Obj
   }
   auto filled = fill_now(object, handle, piece, spot, wait);
   if (!filled) return std::move(filled).error();
-  if (handle.version.size == 0) {
-    // /proc and its like say 0 and hold more; an empty file gives nothing here.
-    std::byte more;
-    if (files.fill(handle.fd.get(), {&more, 1}, 0, 0) > 0) {
-      return root_->at(Error(ErrorCode::object_changed, "the object says 0 bytes and holds more"), object, {});
-    }
-  }
+  if (files.holds_more(handle)) return root_->at(LocalFiles::more_error(), object, range_of(piece));
   return *filled ? 1 : 0;
 }
 
@@ -120,9 +114,8 @@ Result<std::size_t> LocalStore::read_pieces_now(std::string_view object, const O
   const FileHandle& handle = **acquired;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
-    if (LocalFiles::due(handle.version, piece.offset, piece.out.size()) < piece.out.size()) {
-      return past_end(object, expected, handle, piece, 0);
-    }
+    const std::uint64_t due = LocalFiles::due(handle.version, piece.offset, piece.out.size());
+    if (due < piece.out.size()) return past_end(object, expected, handle, piece, due);
     const auto spot = ColdMap::region(handle.identity(), piece.offset);
     if (wait == Wait::never) {
       if (!files.cold().should_probe(spot)) return i;
