@@ -13,6 +13,14 @@
 
 namespace headpond {
 
+// What a manifest's columns add up to, each 32 hex digits: made when it is built and
+// kept with it, so that comparing datasets reads no list.
+struct ManifestDigests {
+  std::string names;     // in order
+  std::string sizes;
+  std::string versions;  // size, mtime, inode and ETag
+};
+
 // An immutable list of a dataset's objects with size and version, in the order
 // of their name's bytes. Built once, so that no stat, HEAD or LIST comes later.
 //
@@ -21,7 +29,8 @@ namespace headpond {
 // next to no memory. Safe to read from any thread.
 class Manifest {
  public:
-  // Sorts by name. Errors: invalid_argument (the same name twice).
+  // Sorts by name. Errors: invalid_argument (the same name twice, an empty name, a
+  // size that is not known).
   static Result<std::shared_ptr<const Manifest>> build(Uri root, std::vector<ObjectInfo> objects);
   // Errors: not_found; corrupt_data (truncated, bad magic, bad checksum, offsets
   // past the end); unsupported (a newer format).
@@ -37,6 +46,7 @@ class Manifest {
   virtual void name(std::uint64_t index, std::string& name) const = 0;
   virtual ObjectVersion version(std::uint64_t index) const = 0;
   virtual std::uint64_t object_size(std::uint64_t index) const = 0;
+  virtual const ManifestDigests& digests() const = 0;
 };
 
 }  // namespace headpond
