@@ -30,7 +30,7 @@ ErrorCode code_of(const std::string& header) {
 
 TEST_CASE("npy: the header that NumPy writes is read in all three versions") {
   const std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      \n";
-  for (const char major : {1, 2, 3}) {
+  for (const char major : {'\1', '\2', '\3'}) {
     const auto header = parse(npy_start(text, major) + std::string(48, 'x'));
     REQUIRE(header);
     CHECK(header->type == StoredType{DType::float32, false});

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "format/npy.h"
+#include "headpond/dataset.h"
+
+namespace headpond {
+
+bool has_npy_suffix(std::string_view name);
+
+// The header of object `index`, with the object's size checked against it.
+// Errors: those of parse_npy_header and the store; corrupt_data (data too short or too long).
+Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::uint64_t index);
+
+// "big-endian uint16"
+std::string describe(const StoredType& type);
+
+// The URI of object `index`, for messages.
+std::string object_uri(const Manifest& manifest, std::uint64_t index);
+
+}  // namespace headpond

@@ -1,0 +1,370 @@
+#include "data/source.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "data/glob.h"
+
+namespace headpond {
+namespace {
+
+// What one path of a source turned out to name.
+struct Found {
+  Uri base;  // a directory
+  std::vector<ObjectInfo> objects;  // relative to it
+};
+
+bool ends_with_ignoring_case(std::string_view text, std::string_view suffix) {
+  if (text.size() < suffix.size()) return false;
+  return std::equal(suffix.begin(), suffix.end(), text.end() - static_cast<std::ptrdiff_t>(suffix.size()),
+                    [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+}
+
+bool has_hidden_part(std::string_view name) { return name.starts_with('.') || name.find("/.") != std::string_view::npos; }
+
+// Collects the pages of a listing that runs on the store's thread, while the calling
+// thread reports progress and may give up.
+class PageCollector {
+ public:
+  void add(Result<std::vector<ObjectInfo>> page) {
+    const std::lock_guard lock(mutex_);
+    if (!page) {
+      error_ = std::move(page).error();
+    } else if (page->empty()) {
+      ended_ = true;
+    } else {
+      objects_.insert(objects_.end(), std::make_move_iterator(page->begin()), std::make_move_iterator(page->end()));
+    }
+    changed_.notify_all();
+  }
+
+  Result<std::vector<ObjectInfo>> wait(OpenContext& context, StopSource& stop) {
+    std::unique_lock lock(mutex_);
+    bool wanted = true;
+    while (!ended_ && !error_) {
+      // Wakes now and then although nothing came, so that the caller can give up.
+      changed_.wait_for(lock, std::chrono::milliseconds(100));
+      if (!context.progress || !wanted) continue;
+      const auto count = objects_.size();
+      lock.unlock();
+      wanted = context.progress("listing", count, 0);
+      if (!wanted) stop.request_stop();
+      lock.lock();
+    }
+    if (!wanted) return Error(ErrorCode::cancelled, "listing was stopped");
+    if (error_) return *std::move(error_);
+    return std::move(objects_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<ObjectInfo> objects_;
+  std::optional<Error> error_;
+  bool ended_ = false;
+};
+
+Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix, OpenContext& context) {
+  auto collector = std::make_shared<PageCollector>();
+  StopSource stop;
+  ListRequest request;
+  request.prefix = std::move(prefix);
+  request.stop = stop.get_token();
+  request.page = [collector](Result<std::vector<ObjectInfo>> page) { collector->add(std::move(page)); };
+  store.list(std::move(request));
+  auto objects = collector->wait(context, stop);
+  if (objects) std::erase_if(*objects, [](const ObjectInfo& object) { return has_hidden_part(object.name); });
+  return objects;
+}
+
+// Local paths are made absolute, so that a later chdir changes nothing; "//" and
+// "/./" go. ".." stays: behind a symlink it is not what the text says.
+Result<Uri> parse_place(std::string_view text) {
+  auto uri = Uri::parse(text);
+  if (!uri || uri->scheme != "file") return uri;
+  std::string whole = uri->path;
+  if (!whole.starts_with('/')) {
+    std::error_code error;
+    const auto here = std::filesystem::current_path(error);
+    if (error) return system_error(error.value(), "asking for the working directory");
+    whole = here.string() + "/" + whole;
+  }
+  std::string clean;
+  for (std::size_t at = 0; at < whole.size();) {
+    const auto stop = std::min(whole.find('/', at), whole.size());
+    const std::string_view part = std::string_view(whole).substr(at, stop - at);
+    if (!part.empty() && part != ".") clean.append("/").append(part);
+    at = stop + 1;
+  }
+  const bool directory = whole.ends_with('/') || whole.ends_with("/.");
+  if (clean.empty() || directory) clean += '/';
+  uri->path = clean;
+  return uri;
+}
+
+Uri with_path(const Uri& uri, std::string_view path) {
+  Uri changed = uri;
+  changed.path = path;
+  return changed;
+}
+
+// "/a/b" to "/a" and "b"; a root keeps its slash.
+std::pair<std::string, std::string> split_last(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos) return {"", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+Result<Found> list_directory(const Uri& directory, std::string_view suffix, OpenContext& context) {
+  auto store = context.stores->open(directory);
+  if (!store) return std::move(store).error().at_uri(directory.to_string());
+  auto objects = list_objects(**store, "", context);
+  if (!objects) return std::move(objects).error().at_uri(directory.to_string());
+  if (!suffix.empty()) {
+    const std::string there = describe_suffixes(*objects);
+    std::erase_if(*objects, [&](const ObjectInfo& object) { return !ends_with_ignoring_case(object.name, suffix); });
+    if (objects->empty()) {
+      return Error(ErrorCode::not_found, "no " + std::string(suffix) + " file in this folder; there is " + there)
+          .at_uri(directory.to_string());
+    }
+  }
+  return Found{directory, *std::move(objects)};
+}
+
+// The directory before the first part with a wild card, and the pattern below it.
+Result<Found> list_pattern(const Uri& uri, OpenContext& context) {
+  const auto wild = uri.path.find_first_of("*?[");
+  const auto slash = uri.path.rfind('/', wild);
+  const std::string directory = slash == std::string::npos ? "" : uri.path.substr(0, std::max<std::size_t>(slash, 1));
+  const std::size_t below = slash == std::string::npos ? 0 : slash + 1;
+  const Uri base = with_path(uri, directory);
+  auto store = context.stores->open(base);
+  if (!store) return std::move(store).error().at_uri(base.to_string());
+  auto objects = list_objects(**store, uri.path.substr(below, wild - below), context);
+  if (!objects) return std::move(objects).error().at_uri(base.to_string());
+  const Glob glob(std::string_view(uri.path).substr(below));
+  std::erase_if(*objects, [&](const ObjectInfo& object) { return !glob.matches(object.name); });
+  if (objects->empty()) {
+    return Error(ErrorCode::not_found, "no object matches this pattern").at_uri(uri.to_string());
+  }
+  return Found{base, *std::move(objects)};
+}
+
+// A path without wild cards (or one that exists although it looks like a pattern).
+// `parents`: the common directory of all paths, whose store answers for every one of them.
+Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, std::string_view suffix,
+                                        OpenContext& context) {
+  if (uri.path.ends_with('/')) {
+    const auto directory = uri.path.size() > 1 ? uri.path.substr(0, uri.path.size() - 1) : uri.path;
+    auto found = list_directory(with_path(uri, directory), suffix, context);
+    if (!found) return std::move(found).error();
+    return std::optional<Found>(*std::move(found));
+  }
+  auto store = context.stores->open(parents);
+  if (!store && store.error().code() == ErrorCode::not_found && Glob::is_pattern(uri.path)) {
+    return std::optional<Found>();
+  }
+  if (!store) return std::move(store).error().at_uri(uri.to_string());
+  const auto [folder, name] = split_last(uri.path);
+  const std::size_t skip = parents.path.size() + (parents.path.empty() || parents.path.ends_with('/') ? 0 : 1);
+  auto info = stat_blocking(**store, std::string_view(uri.path).substr(skip));
+  if (info) {
+    info->name = name;
+    Found found{with_path(uri, folder), {}};
+    found.objects.push_back(*std::move(info));
+    return std::optional<Found>(std::move(found));
+  }
+  if (info.error().code() == ErrorCode::not_found && Glob::is_pattern(uri.path)) return std::optional<Found>();
+  if (info.error().code() != ErrorCode::not_regular) return std::move(info).error().at_uri(uri.to_string());
+  auto found = list_directory(uri, suffix, context);
+  if (!found) return std::move(found).error();
+  return std::optional<Found>(*std::move(found));
+}
+
+std::string common_directory(const std::string& a, const std::string& b) {
+  std::size_t same = 0;  // ends after a whole part
+  std::size_t at = 0;
+  for (; at < a.size() && at < b.size() && a[at] == b[at]; ++at) {
+    if (a[at] == '/') same = at;
+  }
+  const bool a_ends = at == a.size() && (at == b.size() || b[at] == '/' || a.ends_with('/'));
+  const bool b_ends = at == b.size() && at < a.size() && (a[at] == '/' || b.ends_with('/'));
+  if (a_ends) return a;
+  if (b_ends) return b;
+  return same == 0 && a.starts_with('/') ? "/" : a.substr(0, same);
+}
+
+Result<void> check_one_store(const std::vector<Uri>& places) {
+  for (const auto& place : places) {
+    const auto& first = places.front();
+    if (place.scheme != first.scheme || place.authority != first.authority) {
+      return Error(ErrorCode::invalid_argument, "one dataset lies in one store, but " + first.to_string() + " and " +
+                                                    place.to_string() + " do not");
+    }
+  }
+  return {};
+}
+
+Result<std::vector<Uri>> expand_places(const Source& source) {
+  std::vector<Uri> places;
+  for (const auto& path : source.paths) {
+    auto words = expand_braces(path);
+    if (!words) return std::move(words).error().in("source \"" + path + "\"");
+    for (const auto& word : *words) {
+      auto place = parse_place(word);
+      if (!place) return std::move(place).error().in("source \"" + path + "\"");
+      places.push_back(*std::move(place));
+    }
+  }
+  if (places.empty()) return Error(ErrorCode::invalid_argument, "the source names no path");
+  if (auto one = check_one_store(places); !one) return std::move(one).error();
+  return places;
+}
+
+// The common directory of the folders that hold the paths (of a pattern: before its
+// first wild card).
+Uri common_parent(const std::vector<Uri>& places) {
+  std::optional<std::string> common;
+  for (const auto& place : places) {
+    const std::string folder = split_last(place.path.substr(0, place.path.find_first_of("*?["))).first;
+    common = common ? common_directory(*common, folder) : folder;
+  }
+  return with_path(places.front(), *common);
+}
+
+Result<std::vector<Found>> find_all(const std::vector<Uri>& places, std::string_view suffix, OpenContext& context) {
+  const Uri parents = common_parent(places);
+  std::vector<Found> all;
+  for (const auto& place : places) {
+    auto plain = find_plain(place, parents, suffix, context);
+    if (!plain) return std::move(plain).error();
+    if (*plain) {
+      all.push_back(**std::move(plain));
+    } else {
+      auto matched = list_pattern(place, context);
+      if (!matched) return std::move(matched).error();
+      all.push_back(*std::move(matched));
+    }
+    if (context.progress && all.size() % 1024 == 0 && !context.progress("listing", all.size(), places.size())) {
+      return Error(ErrorCode::cancelled, "listing was stopped");
+    }
+  }
+  return all;
+}
+
+struct Listing {
+  Uri root;
+  std::vector<ObjectInfo> objects;
+};
+
+Listing under_one_root(std::vector<Found> all) {
+  std::string root = all.front().base.path;
+  for (const auto& found : all) root = common_directory(root, found.base.path);
+  Listing listing{with_path(all.front().base, root), {}};
+  for (auto& found : all) {
+    std::string below = found.base.path.substr(root.size());
+    if (below.starts_with('/')) below.erase(0, 1);
+    if (!below.empty()) below += '/';
+    for (auto& object : found.objects) {
+      if (!below.empty()) object.name.insert(0, below);
+      listing.objects.push_back(std::move(object));
+    }
+    found.objects = {};
+  }
+  return listing;
+}
+
+Error nothing_left(const Listing& listing, const Selection& selection) {
+  std::string text = "no file here";
+  if (!listing.objects.empty()) {
+    text = "no file here matches " + selection.keep_text + "; there is " + describe_suffixes(listing.objects);
+  }
+  return Error(ErrorCode::not_found, text).at_uri(listing.root.to_string());
+}
+
+Result<std::shared_ptr<const Manifest>> list_source(const Source& source, const Selection& selection,
+                                                    OpenContext& context) {
+  const auto places = expand_places(source);
+  if (!places) return places.error();
+  auto all = find_all(*places, selection.directory_suffix, context);
+  if (!all) return std::move(all).error();
+  Listing listing = under_one_root(*std::move(all));
+  std::vector<ObjectInfo> kept;
+  if (selection.keep) {
+    for (const auto& object : listing.objects) {
+      if (selection.keep(object.name)) kept.push_back(object);
+    }
+  }
+  if ((selection.keep ? kept : listing.objects).empty()) return nothing_left(listing, selection);
+  const std::string root = listing.root.to_string();
+  auto manifest = Manifest::build(listing.root, std::move(selection.keep ? kept : listing.objects));
+  if (!manifest) return std::move(manifest).error().at_uri(root);
+  return manifest;
+}
+
+}  // namespace
+
+std::string describe_suffixes(const std::vector<ObjectInfo>& objects) {
+  if (objects.empty()) return "nothing";
+  std::map<std::string, std::uint64_t> counts;
+  for (const auto& object : objects) {
+    const std::string base = split_last(object.name).second;
+    const auto dot = base.rfind('.');
+    ++counts[dot == std::string::npos ? "no suffix" : base.substr(dot)];
+  }
+  std::vector<std::pair<std::string, std::uint64_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(sorted.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + sorted[i].first + " (" + std::to_string(sorted[i].second) + ")";
+  }
+  return sorted.size() > kShown ? text + ", ..." : text;
+}
+
+Result<std::shared_ptr<const Manifest>> filter_manifest(const Manifest& manifest,
+                                                        const std::function<bool(std::string_view)>& keep) {
+  std::vector<ObjectInfo> kept;
+  std::string name;
+  for (std::uint64_t i = 0; i < manifest.size(); ++i) {
+    manifest.name(i, name);
+    if (keep(name)) kept.push_back({name, manifest.version(i)});
+  }
+  return Manifest::build(manifest.root(), std::move(kept));
+}
+
+Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source, const Selection& selection,
+                                                       OpenContext& context) {
+  auto manifest = source.manifest;
+  if (!manifest && source.paths.size() == 1 && source.paths[0].ends_with(".manifest")) {
+    const auto place = parse_place(source.paths[0]);
+    if (!place) return place.error();
+    if (place->scheme != "file") {
+      return Error(ErrorCode::unsupported, "a manifest is read from a local path: fetch it first")
+          .at_uri(place->to_string());
+    }
+    auto loaded = Manifest::load(place->path);
+    if (!loaded) return loaded;
+    manifest = *std::move(loaded);
+  }
+  if (!manifest) return list_source(source, selection, context);
+  const std::string root = manifest->root().to_string();
+  if (selection.keep) {
+    auto kept = filter_manifest(*manifest, selection.keep);
+    if (!kept) return std::move(kept).error().at_uri(root);
+    manifest = *std::move(kept);
+  }
+  if (manifest->size() == 0) {
+    return Error(ErrorCode::not_found, selection.keep ? "the manifest has no object that matches " + selection.keep_text
+                                                      : "the manifest is empty")
+        .at_uri(root);
+  }
+  return manifest;
+}
+
+}  // namespace headpond

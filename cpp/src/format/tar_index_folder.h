@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "format/tar_index.h"
+#include "headpond/log.h"
+#include "headpond/store.h"
+
+namespace headpond {
+
+// The indexes of tar shards, kept in a folder, one file per shard and version.
+//
+// A missing one is built under a record lock, so that the other processes of the
+// machine wait for it instead of reading the shard as well; the kernel drops a dead
+// builder's lock. It is published by a rename. One that is damaged or not of its
+// shard is built again, with a warning. Where the folder cannot be written, indexes
+// live in memory. Safe from any thread.
+class TarIndexFolder {
+ public:
+  // "": no folder. `log` may be null.
+  TarIndexFolder(std::string folder, std::shared_ptr<LogQueue> log);
+
+  struct Shard {
+    Store& store;
+    std::string object;
+    std::string uri;  // printable: identity and messages
+    ObjectVersion version;
+  };
+  // `proceed` is asked now and then, also while waiting; false: cancelled.
+  // Errors: of the store and of build_tar_index, with the shard's URI.
+  Result<std::shared_ptr<const TarIndex>> get(const Shard& shard, const std::function<bool()>& proceed) const;
+
+  // Where the index of this shard and version lies; "" without a folder.
+  std::string path_of(const Shard& shard) const;
+
+ private:
+  Result<std::shared_ptr<const TarIndex>> build(const Shard& shard, const std::function<bool()>& proceed) const;
+  Result<std::shared_ptr<const TarIndex>> find_published(const Shard& shard, const std::string& path) const;
+  Result<std::shared_ptr<const TarIndex>> build_and_publish(const Shard& shard, const std::string& path,
+                                                            const std::function<bool()>& proceed) const;
+  void log(LogLevel level, const std::string& key, std::string text) const;
+
+  std::string folder_;
+  std::shared_ptr<LogQueue> log_;
+};
+
+}  // namespace headpond
