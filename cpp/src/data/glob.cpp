@@ -8,8 +8,6 @@
 namespace headpond {
 namespace {
 
-unsigned char lower(unsigned char c) { return c >= 'A' && c <= 'Z' ? static_cast<unsigned char>(c + 32) : c; }
-
 std::bitset<256> all_but_slash() {
   std::bitset<256> set;
   set.set();

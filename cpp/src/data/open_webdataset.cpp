@@ -30,6 +30,7 @@ class ShardIndexer {
         indexes_(manifest.size()) {}
 
   Result<Indexes> run() {
+    if (context_.progress && !context_.progress("indexing", 0, manifest_.size())) return stopped();
     const auto count = std::min<std::uint64_t>(usable_cpus(), manifest_.size());
     std::vector<Thread> threads;
     running_ = count;
@@ -49,12 +50,14 @@ class ShardIndexer {
     }
     const bool wanted = wait();
     threads.clear();
-    if (!wanted) return Error(ErrorCode::cancelled, "indexing was stopped");
+    if (!wanted) return stopped();
     if (error_) return *std::move(error_);
     return std::move(indexes_);
   }
 
  private:
+  static Error stopped() { return Error(ErrorCode::cancelled, "indexing was stopped"); }
+
   void work() {
     std::string name;
     for (;;) {

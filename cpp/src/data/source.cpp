@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/thread.h"
 #include "data/glob.h"
 
 namespace headpond {
@@ -76,7 +77,16 @@ Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix, O
   request.prefix = std::move(prefix);
   request.stop = stop.get_token();
   request.page = [collector](Result<std::vector<ObjectInfo>> page) { collector->add(std::move(page)); };
-  store.list(std::move(request));
+  // A store may list on the thread that asks; this one reports progress meanwhile.
+  Thread thread;
+  if (context.progress) {
+    auto shared = std::make_shared<ListRequest>(std::move(request));
+    auto started = Thread::start({"hp-list", 0}, [&store, shared] { store.list(std::move(*shared)); });
+    if (!started) return std::move(started).error();
+    thread = *std::move(started);
+  } else {
+    store.list(std::move(request));
+  }
   auto objects = collector->wait(context, stop);
   if (objects) std::erase_if(*objects, [](const ObjectInfo& object) { return has_hidden_part(object.name); });
   return objects;

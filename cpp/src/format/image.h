@@ -28,9 +28,12 @@ class Image {
   std::vector<std::byte> own_;
 };
 
-// Writes `bytes` to a temporary file beside `path`, flushes it and renames it over
-// `path`, so that a reader sees the old file or the whole new one.
-// `temporary` is the name of that file; it is removed on failure.
-Result<void> publish_file(const std::string& path, const std::string& temporary, std::span<const std::byte> bytes);
+// Writes `bytes` to the file `temporary` beside `path` and renames it over `path`, so
+// that a reader sees the old file or the whole new one; removes it on failure.
+// Flush::none: after a crash of the machine the file may be damaged; for what is
+// checked when it is opened, and can be made again.
+enum class Flush { to_disk, none };
+Result<void> publish_file(const std::string& path, const std::string& temporary, std::span<const std::byte> bytes,
+                          Flush flush);
 
 }  // namespace headpond

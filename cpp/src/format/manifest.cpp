@@ -103,7 +103,7 @@ class ImageManifest final : public Manifest {
   }
 
   Result<void> save(const std::string& path) const override {
-    return publish_file(path, path + ".tmp." + std::to_string(::getpid()), image_.bytes());
+    return publish_file(path, path + ".tmp." + std::to_string(::getpid()), image_.bytes(), Flush::to_disk);
   }
 
   const Uri& root() const override { return root_; }

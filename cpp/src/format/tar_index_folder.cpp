@@ -91,7 +91,7 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build_and_publish(const 
   remove_left_over(path);
   auto index = build(shard, proceed);
   if (!index) return index;
-  const auto published = publish_file(path, temporary_name(path), (*index)->image());
+  const auto published = publish_file(path, temporary_name(path), (*index)->image(), Flush::none);
   if (!published) {
     log(LogLevel::warning, "tar index folder",
         "tar indexes are kept in memory and built again next time: " + published.error().to_string());

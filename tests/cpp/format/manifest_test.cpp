@@ -5,7 +5,7 @@
 
 #include "format/front_coded.h"
 #include "support/catch.h"
-#include "support/temporary_folder.h"
+#include "support/temp_dir.h"
 
 using namespace headpond;
 
@@ -44,7 +44,7 @@ TEST_CASE("Manifest: the order is that of the names' bytes, whatever came first"
 }
 
 TEST_CASE("Manifest: what was put in comes out, built and loaded, for sizes round the groups") {
-  const TemporaryFolder folder;
+  const TempDir folder;
   for (const std::size_t count : {0, 1, 2, 63, 64, 65, 127, 128, 129, 1000}) {
     const auto built = many(count);
     const std::string path = folder.path("m.manifest");
@@ -72,7 +72,7 @@ TEST_CASE("Manifest: the same name twice, an empty name and an unknown size are 
 }
 
 TEST_CASE("Manifest: a saved one keeps neither password nor signature of its root") {
-  const TemporaryFolder folder;
+  const TempDir folder;
   const Uri root = *Uri::parse("https://user:secret@host/data?X-Sig=signature");
   const auto built = *Manifest::build(root, {object("a")});
   CHECK(built->root() == root);
@@ -95,7 +95,7 @@ TEST_CASE("Manifest: digests tell names, sizes and versions apart") {
 }
 
 TEST_CASE("Manifest: a file cut at any byte, or with any byte changed, is corrupt") {
-  const TemporaryFolder folder;
+  const TempDir folder;
   REQUIRE(many(70)->save(folder.path("whole")));
   const std::string whole = folder.read("whole");
   for (std::size_t size = 0; size < whole.size(); size += (size < 200 ? 1 : 7)) {
@@ -113,7 +113,7 @@ TEST_CASE("Manifest: a file cut at any byte, or with any byte changed, is corrup
 }
 
 TEST_CASE("Manifest: a newer format is unsupported, a missing file not found, a folder not regular") {
-  const TemporaryFolder folder;
+  const TempDir folder;
   REQUIRE(many(3)->save(folder.path("m")));
   std::string file = folder.read("m");
   file[8] = 9;
@@ -123,7 +123,7 @@ TEST_CASE("Manifest: a newer format is unsupported, a missing file not found, a 
 }
 
 TEST_CASE("Manifest: saving into a folder that does not exist leaves nothing behind") {
-  const TemporaryFolder folder;
+  const TempDir folder;
   CHECK(many(3)->save(folder.path("none/m")).error().code() == ErrorCode::not_found);
   CHECK(std::filesystem::is_empty(folder.path()));
 }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "support/catch.h"
-#include "support/temporary_folder.h"
+#include "support/bytes.h"
 
 using namespace headpond;
 using Catch::Matchers::ContainsSubstring;
@@ -18,7 +18,7 @@ std::string npy_start(const std::string& header, char major = 1) {
   return file + header;
 }
 
-Result<NpyHeader> parse(const std::string& file) { return parse_npy_header(to_bytes(file)); }
+Result<NpyHeader> parse(const std::string& file) { return parse_npy_header(bytes_of(file)); }
 
 ErrorCode code_of(const std::string& header) {
   const auto parsed = parse(npy_start(header));

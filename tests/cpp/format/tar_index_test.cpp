@@ -6,7 +6,7 @@
 #include "format/formats.h"
 #include "support/catch.h"
 #include "support/tar_writer.h"
-#include "support/temporary_folder.h"
+#include "support/bytes.h"
 
 using namespace headpond;
 using Catch::Matchers::ContainsSubstring;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -42,6 +43,10 @@ class TempDir {
   }
   std::string write(std::string_view name, std::string_view text) const {
     return write(name, std::as_bytes(std::span(text)));
+  }
+  std::string read(std::string_view name) const {
+    std::ifstream file(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
  private:
