@@ -11,6 +11,8 @@
 
 namespace headpond {
 
+class Scheduler;
+
 struct EngineOptions {
   IoOptions io;
   unsigned cpu_threads = 0;        // CPU workers; 0: usable CPUs / ranks_on_node, at least 1
@@ -41,6 +43,8 @@ class Engine {
   virtual StoreRegistry& stores() = 0;
   virtual ByteBudget& budget() = 0;
   virtual std::shared_ptr<LogQueue> log() = 0;
+  // The CPU workers; for prefetchers.
+  virtual Scheduler& scheduler() = 0;
   virtual EngineStatus status() const = 0;
   // Was it made by this process (and not by the parent before a fork)?
   virtual bool is_ours() const = 0;

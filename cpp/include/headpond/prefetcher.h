@@ -58,6 +58,7 @@ struct BatchField {
 
 // A batch as it is handed out, or the error that took its place.
 struct Batch {
+  bool in_order = false;          // it took its step of the order; false: an error outside of it
   std::uint64_t epoch = 0;
   std::uint64_t next_cursor = 0;  // of the global order, after this step
   bool last = false;              // of this rank's epoch

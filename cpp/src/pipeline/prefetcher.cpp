@@ -1,0 +1,623 @@
+#include "headpond/prefetcher.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "pipeline/finisher.h"
+#include "pipeline/job.h"
+#include "pipeline/recipe.h"
+#include "pipeline/row_reader.h"
+#include "pipeline/scheduler.h"
+
+namespace headpond {
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+
+// Enough for a disk's latency, few enough to stay near the caches; remote stores ask for more.
+constexpr std::uint64_t kPrefetchBytesMax = std::uint64_t{128} << 20;
+constexpr std::size_t kJobsMin = 2;
+// A sleeping consumer of small batches is woken for several at once: a wake-up
+// costs as much as making one.
+constexpr std::uint64_t kSmallBatchBytes = std::uint64_t{1} << 20;
+constexpr std::size_t kWakeBatches = 4;
+constexpr auto kSmallBatchWait = std::chrono::milliseconds(1);
+constexpr auto kStopLimit = std::chrono::seconds(2);
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+struct Faults {
+  std::uint64_t minor = 0;
+  std::uint64_t major = 0;
+  static Faults now() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+  }
+};
+
+// Where planning stands: steps of epochs, one after another.
+class StepStream {
+ public:
+  void start(const LoaderSpec& spec, std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs) {
+    steps_ = spec.steps;
+    epoch_ = epoch;
+    cursor_ = cursor;
+    epochs_left_ = epochs;
+    order_ = nullptr;
+    skip_finished_epochs();
+  }
+  bool done() const { return epochs_left_ == 0; }
+  std::uint64_t epoch() const { return epoch_; }
+
+  // The next step; not to be called when done.
+  void take(const Sampler& sampler, Job& job, std::shared_ptr<const EpochOrder>& order) {
+    if (order_ == nullptr) order_ = sampler.order(epoch_);
+    job.epoch = epoch_;
+    job.step = *steps_.at(cursor_);
+    order = order_;
+    cursor_ = job.step.next;
+    job.last = !steps_.at(cursor_).has_value();
+    skip_finished_epochs();
+  }
+
+ private:
+  void skip_finished_epochs() {
+    while (epochs_left_ > 0 && !steps_.at(cursor_)) {
+      --epochs_left_;
+      ++epoch_;
+      cursor_ = 0;
+      order_ = nullptr;
+    }
+  }
+
+  Steps steps_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t cursor_ = 0;
+  std::uint64_t epochs_left_ = 0;
+  std::shared_ptr<const EpochOrder> order_;
+};
+
+class Core final : public Prefetcher, public WorkSource, public std::enable_shared_from_this<Core> {
+ public:
+  Core(std::shared_ptr<Engine> engine, std::shared_ptr<const Recipe> recipe, std::shared_ptr<Store> store)
+      : engine_(std::move(engine)),
+        recipe_(std::move(recipe)),
+        store_(std::move(store)),
+        slabs_(SlabPool::make()),
+        buffers_(SlabPool::make()),
+        reader_(recipe_, store_, buffers_),
+        prefetch_bytes_(recipe_->spec().prefetch_bytes != 0
+                            ? recipe_->spec().prefetch_bytes
+                            : std::min(engine_->budget().limit() / 2, kPrefetchBytesMax)) {}
+
+  // --- consumer ---
+
+  Result<void> seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs) override {
+    if (!engine_->is_ours()) return forked();
+    halt();
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return Error(ErrorCode::closed, "the loader is closed");
+    halting_ = false;
+    stop_source_ = StopSource();
+    stream_.start(recipe_->spec(), epoch, cursor, epochs);
+    failure_.reset();
+    errors_epoch_ = epoch;
+    errors_in_epoch_.clear();
+    return {};
+  }
+
+  std::optional<Batch> try_next() override {
+    if (!engine_->is_ours()) return failed(forked());
+    ByteBudget::Credit credit;  // released after the lock: that may wake workers
+    std::optional<Batch> batch;
+    bool wake = false;
+    {
+      std::unique_lock lock(mutex_);
+      if (!attached_ && !halting_) {
+        if (auto started = start(lock); !started) return failed(std::move(started).error());
+      }
+      if (failure_) return failed(*std::exchange(failure_, std::nullopt));
+      if (jobs_.empty() || !jobs_.front()->finished) return std::nullopt;
+      const std::shared_ptr<Job> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      --finished_jobs_;
+      jobs_bytes_ -= job->bytes;
+      credit = std::move(job->credit);
+      batch = hand_out(*job);
+      // Wake workers when there is room for a good piece of work, not for each batch.
+      wake = std::exchange(blocked_, blocked_ && !has_room()) && !blocked_;
+    }
+    credit.release();
+    if (wake) engine_->scheduler().wake();
+    return batch;
+  }
+
+  void wait(std::uint32_t timeout_ms) override {
+    if (!engine_->is_ours()) return;
+    std::unique_lock lock(mutex_);
+    if (!attached_) return;
+    const Time start = std::chrono::steady_clock::now();
+    const Time deadline = start + std::chrono::milliseconds(timeout_ms);
+    const bool small = jobs_.empty() || jobs_.front()->bytes < kSmallBatchBytes;
+    double WaitedFor::* const kind = waiting_for();
+    consumer_waits_ = true;
+    while (!something_to_take()) {
+      const Time until = small ? std::min(deadline, std::chrono::steady_clock::now() + kSmallBatchWait) : deadline;
+      consumer_.wait_until(lock, until);
+      if (std::chrono::steady_clock::now() >= deadline) break;
+    }
+    consumer_waits_ = false;
+    const double spent = seconds(std::chrono::steady_clock::now() - start);
+    statistics_.waited.*(statistics_.batches == 0 ? &WaitedFor::first_batch_s : kind) += spent;
+  }
+
+  bool finished() const override {
+    const std::lock_guard lock(mutex_);
+    return jobs_.empty() && unfunded_ == nullptr && !planning_ && stream_.done() && !failure_;
+  }
+
+  std::vector<Wanted> wanted() override {
+    const std::lock_guard lock(mutex_);
+    std::vector<Wanted> wanted;
+    for (const auto& job : jobs_) {
+      if (job->slab == nullptr && !job->finished) wanted.push_back({job->ticket, job->part_bytes});
+    }
+    return wanted;
+  }
+
+  void provide(std::uint64_t ticket, std::shared_ptr<Slab> slab) override {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->ticket == ticket; });
+      if (found == jobs_.end() || (*found)->slab != nullptr) return;  // halted in between
+      set_slab(**found, std::move(slab));
+      claimable_.push_back(*found);
+      std::sort(claimable_.begin(), claimable_.end(),
+                [](const auto& a, const auto& b) { return a->ticket < b->ticket; });
+    }
+    engine_->scheduler().wake();
+  }
+
+  std::vector<Field> output_fields() const override {
+    std::vector<Field> fields;
+    for (const auto& field : recipe_->fields()) fields.push_back(field.output);
+    return fields;
+  }
+
+  LoaderStatistics statistics() const override {
+    LoaderStatistics statistics;
+    {
+      const std::lock_guard lock(mutex_);
+      statistics = statistics_;
+      statistics.errors = errors_in_epoch_;
+      if (started_) statistics.elapsed_s = seconds(last_handed_out_ - *started_);
+      if (started_) {
+        const Faults now = Faults::now();
+        statistics.minor_faults = now.minor - faults_.minor;
+        statistics.major_faults = now.major - faults_.major;
+      }
+    }
+    const auto slabs = slabs_->statistics();
+    statistics.slabs_allocated = slabs.allocated;
+    statistics.slabs_reused = slabs.reused;
+    return statistics;
+  }
+
+  std::string describe_wait() const override {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.empty()) return unfunded_ != nullptr ? "memory: the budget is used up" : "the plan of the next batch";
+    const Job& job = *jobs_.front();
+    if (job.slab == nullptr) return "memory for the batch";
+    const auto left = std::to_string(job.remaining.load());
+    const auto reads = job.reads_in_flight.load();
+    std::string text = left + " of " + std::to_string(job.rows) + " samples of the batch are not done";
+    if (reads > 0) text += "; " + std::to_string(reads) + " reads from " + store_->describe() + " are in flight";
+    for (std::uint32_t row = 0; row < job.cold.size(); ++row) {
+      if (job.cold[row] == nullptr || job.cold[row]->pending.load() == 0) continue;
+      const auto sample = job.samples[row];
+      return text + ", the first for sample " + std::to_string(sample) + " (key \"" +
+             recipe_->spec().dataset->key(sample) + "\")";
+    }
+    return text;
+  }
+
+  void stop() override {
+    if (!engine_->is_ours()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    halt();
+    slabs_->trim();
+    buffers_->trim();
+  }
+
+  // --- workers ---
+
+  bool work(Scratch& scratch) override {
+    std::unique_lock lock(mutex_);
+    if (halting_) return false;
+    if (!ready_.empty()) {
+      const auto [job, row] = std::move(ready_.front());
+      ready_.pop_front();
+      lock.unlock();
+      reader_.fill_arrived(*job, row, scratch);
+      complete(job, 1);
+      return true;
+    }
+    if (!claimable_.empty()) {
+      const std::shared_ptr<Job> job = claimable_.front();
+      const std::uint32_t first = job->next_row;
+      const std::uint32_t last = std::min(job->rows, first + job->chunk_rows);
+      job->next_row = last;
+      if (last == job->rows) claimable_.pop_front();
+      lock.unlock();
+      fill(job, first, last, scratch);
+      return true;
+    }
+    return plan(lock);
+  }
+
+  void workers_gone() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!halting_ && !failure_) failure_ = Error(ErrorCode::closed, "the engine was closed");
+    }
+    consumer_.notify_all();
+  }
+
+ private:
+  struct Ready {
+    std::shared_ptr<Job> job;
+    std::uint32_t row;
+  };
+
+  static Error forked() {
+    return Error(ErrorCode::forked, "this iterator belongs to the parent process: start a new one in the child");
+  }
+
+  static Batch failed(Error error) {
+    Batch batch;
+    batch.error = std::move(error);
+    return batch;
+  }
+
+  Result<void> start(std::unique_lock<std::mutex>& lock) {
+    if (stopped_) return Error(ErrorCode::closed, "the loader is closed");
+    attached_ = true;
+    if (!started_) {
+      started_ = last_handed_out_ = std::chrono::steady_clock::now();
+      faults_ = Faults::now();
+    }
+    lock.unlock();
+    auto result = engine_->scheduler().start();
+    if (result) engine_->scheduler().attach(shared_from_this());
+    lock.lock();
+    if (!result) attached_ = false;
+    return result;
+  }
+
+  // Cancels everything and waits until nothing of it runs any more.
+  void halt() {
+    {
+      const std::lock_guard lock(mutex_);
+      halting_ = true;
+      stop_source_.request_stop();
+    }
+    consumer_.notify_all();
+    engine_->scheduler().detach(*this);
+    std::deque<std::shared_ptr<Job>> dropped;  // their credits come back without the lock
+    std::shared_ptr<Job> unfunded;
+    {
+      std::unique_lock lock(mutex_);
+      const bool drained = drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
+      if (!drained) {
+        engine_->log()->push_once(LogLevel::warning, "stuck read",
+                                  "a read from " + store_->describe() +
+                                      " does not return; its memory is left to the kernel");
+      }
+      dropped.swap(jobs_);
+      unfunded.swap(unfunded_);
+      claimable_.clear();
+      ready_.clear();
+      jobs_bytes_ = 0;
+      finished_jobs_ = 0;
+      attached_ = false;
+      planning_ = false;
+      blocked_ = false;
+    }
+  }
+
+  // Is there anything a consumer can do now?
+  bool something_to_take() const {
+    if (halting_ || failure_ || !attached_) return true;
+    if (!jobs_.empty() && jobs_.front()->finished) return true;
+    if (recipe_->spec().host_memory) {
+      for (const auto& job : jobs_) {
+        if (job->slab == nullptr && !job->finished) return true;
+      }
+    }
+    return jobs_.empty() && unfunded_ == nullptr && !planning_ && stream_.done();
+  }
+
+  // Should a worker wake the consumer for what has just been finished?
+  bool worth_waking() const {
+    if (jobs_.empty() || !jobs_.front()->finished) return false;
+    return finished_jobs_ >= std::min(kWakeBatches, jobs_.size()) || jobs_.front()->bytes >= kSmallBatchBytes ||
+           blocked_ || jobs_.front()->last;
+  }
+
+  double WaitedFor::* waiting_for() const {
+    if (jobs_.empty()) return unfunded_ != nullptr ? &WaitedFor::memory_s : &WaitedFor::cpu_s;
+    const Job& job = *jobs_.front();
+    if (job.slab == nullptr) return &WaitedFor::memory_s;
+    return job.reads_in_flight.load(std::memory_order_relaxed) > 0 ? &WaitedFor::reading_s : &WaitedFor::cpu_s;
+  }
+
+  bool has_room() const { return jobs_bytes_ <= prefetch_bytes_ / 4 * 3 || jobs_.size() < kJobsMin; }
+  bool may_plan() const { return jobs_bytes_ < prefetch_bytes_ || jobs_.size() < kJobsMin; }
+
+  // Plans the next batch; one worker at a time, so that credits are taken in order.
+  bool plan(std::unique_lock<std::mutex>& lock) {
+    if (unfunded_ == nullptr && stream_.done()) return false;
+    if (planning_) {
+      worker_wants_wake_ = true;
+      return false;
+    }
+    if (!may_plan()) {
+      blocked_ = true;
+      return false;
+    }
+    planning_ = true;
+    const auto rank = jobs_.empty() ? ByteBudget::Rank::oldest : ByteBudget::Rank::later;
+    std::shared_ptr<Job> job = std::move(unfunded_);
+    unfunded_ = nullptr;
+    std::shared_ptr<const EpochOrder> order;
+    if (job == nullptr) {
+      job = std::make_shared<Job>();
+      job->ticket = next_ticket_++;
+      stream_.take(recipe_->spec().sampler, *job, order);
+    }
+    lock.unlock();
+    if (order != nullptr) recipe_->plan(*job, *order);
+    const bool funded = fund(*job, rank);
+    lock.lock();
+    planning_ = false;
+    if (!funded) {
+      unfunded_ = std::move(job);
+      return false;
+    }
+    if (!halting_) enqueue(job);
+    const bool wake = std::exchange(worker_wants_wake_, false) || !claimable_.empty();
+    lock.unlock();
+    if (job->rows == 0 || job->slab == nullptr) consumer_.notify_all();
+    if (wake) engine_->scheduler().wake();
+    return true;
+  }
+
+  // Credit and memory; false when the budget has none now.
+  bool fund(Job& job, ByteBudget::Rank rank) {
+    auto credit = engine_->budget().take(job.bytes, rank);
+    if (!credit) return false;
+    job.credit = *std::move(credit);
+    if (recipe_->spec().host_memory) return true;
+    auto slab = slabs_->allocate(job.part_bytes);
+    if (slab) {
+      set_slab(job, *std::move(slab));
+    } else {
+      Finished finished;
+      finished.batch = failed(std::move(slab).error().in("a batch of " + std::to_string(job.rows) + " samples"));
+      finished.batch.in_order = true;
+      finished.batch.epoch = job.epoch;
+      finished.batch.next_cursor = job.step.next;
+      finished.batch.last = job.last;
+      job.finished = std::move(finished);
+    }
+    return true;
+  }
+
+  void set_slab(Job& job, std::shared_ptr<Slab> slab) const {
+    job.slab = std::move(slab);
+    job.parts.resize(job.part_bytes.size());
+    for (std::size_t part = 0; part < job.parts.size(); ++part) job.parts[part] = job.slab->part(part).data();
+    job.cold.resize(job.rows);
+  }
+
+  void enqueue(const std::shared_ptr<Job>& job) {
+    jobs_.push_back(job);
+    jobs_bytes_ += job->bytes;
+    if (job->finished) {
+      ++finished_jobs_;
+      if (consumer_waits_) consumer_.notify_all();
+    } else if (job->slab != nullptr) {
+      claimable_.push_back(job);
+    }
+  }
+
+  void fill(const std::shared_ptr<Job>& job, std::uint32_t first, std::uint32_t last, Scratch& scratch) {
+    std::vector<ColdRead> reads = reader_.fill(*job, first, last, scratch);
+    std::uint32_t done = last - first;
+    if (!reads.empty()) {
+      for (std::uint32_t row = first; row < last; ++row) done -= job->cold[row] != nullptr ? 1 : 0;
+      issue(job, std::move(reads));
+    }
+    complete(job, done);
+  }
+
+  void issue(const std::shared_ptr<Job>& job, std::vector<ColdRead> reads) {
+    const Manifest& manifest = recipe_->spec().dataset->manifest();
+    StopToken stop;
+    {
+      const std::lock_guard lock(mutex_);
+      reads_in_flight_ += reads.size();
+      stop = stop_source_.get_token();
+    }
+    job->reads_in_flight.fetch_add(static_cast<std::uint32_t>(reads.size()), std::memory_order_relaxed);
+    std::vector<ReadRequest> requests;
+    requests.reserve(reads.size());
+    for (ColdRead& read : reads) {
+      if (read.out.size() != read.range.size()) {  // no memory: the rows have their error
+        arrived(job, read, Error(ErrorCode::resource_limit, "no memory for a read buffer"));
+        continue;
+      }
+      ReadRequest request;
+      manifest.name(read.object, request.object);
+      request.offset = read.range.start;
+      request.out = read.out;
+      request.expected = manifest.version(read.object);
+      request.stop = stop;
+      request.done = [self = shared_from_this(), job, read = std::move(read)](Result<ReadOutcome> result) {
+        if (result && result->bytes != read.range.size()) {
+          result = Error(ErrorCode::object_changed, "the object ends after " +
+                                                        std::to_string(read.range.start + result->bytes) +
+                                                        " bytes, inside the record");
+        }
+        if (result) {
+          job->bytes_storage.fetch_add(result->bytes, std::memory_order_relaxed);
+          self->arrived(job, read, std::nullopt);
+        } else {
+          self->arrived(job, read, std::move(result).error());
+        }
+      };
+      requests.push_back(std::move(request));
+    }
+    if (!requests.empty()) store_->read(requests);
+  }
+
+  // A read is over. On a thread of the store: only enqueues.
+  void arrived(const std::shared_ptr<Job>& job, const ColdRead& read, std::optional<Error> error) {
+    std::vector<std::uint32_t> rows;
+    std::uint32_t previous = job->rows;
+    for (const ColdRecord& record : read.records) {
+      ColdRow& cold = *job->cold[record.row];
+      if (error) {
+        job->fail(record.row, record.field, *error);
+        cold.failed.store(true, std::memory_order_release);
+      }
+      if (record.row == previous) continue;
+      previous = record.row;
+      if (cold.pending.fetch_sub(1, std::memory_order_acq_rel) == 1) rows.push_back(record.row);
+    }
+    job->reads_in_flight.fetch_sub(1, std::memory_order_relaxed);
+    bool drained = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!halting_) {
+        for (const auto row : rows) ready_.push_back({job, row});
+      }
+      drained = --reads_in_flight_ == 0 && halting_;
+    }
+    if (drained) drained_.notify_all();
+    if (!rows.empty()) engine_->scheduler().wake();
+  }
+
+  void complete(const std::shared_ptr<Job>& job, std::uint32_t rows) {
+    if (rows == 0 || job->remaining.fetch_sub(rows, std::memory_order_acq_rel) != rows) return;
+    Finished finished = finish(*recipe_, *job);
+    bool notify = false;
+    {
+      const std::lock_guard lock(mutex_);
+      job->finished = std::move(finished);
+      if (halting_) return;
+      ++finished_jobs_;
+      notify = consumer_waits_ && worth_waking();
+    }
+    if (notify) consumer_.notify_all();
+  }
+
+  Batch hand_out(Job& job) {
+    Finished& finished = *job.finished;
+    Batch batch = std::move(finished.batch);
+    if (errors_epoch_ != batch.epoch) {
+      errors_epoch_ = batch.epoch;
+      errors_in_epoch_.clear();
+    }
+    std::move(finished.errors.begin(), finished.errors.end(), std::back_inserter(errors_in_epoch_));
+    auto& s = statistics_;
+    if (finished.errors.size() > 0) {
+      (recipe_->spec().on_error == OnError::skip ? s.skipped : s.replaced) += finished.errors.size();
+      if (errors_in_epoch_.size() > recipe_->spec().max_errors && !batch.error) {
+        const SampleError& last = errors_in_epoch_.back();
+        batch.error = Error(ErrorCode::too_many_errors,
+                            std::to_string(errors_in_epoch_.size()) + " samples failed in epoch " +
+                                std::to_string(batch.epoch) + ", max_errors is " +
+                                std::to_string(recipe_->spec().max_errors) + "; the last was sample " +
+                                std::to_string(last.sample) + " (key \"" + last.key + "\"): " + last.reason)
+                          .at_sample(last.sample);
+        batch.fields.clear();
+        batch.slab.reset();
+      }
+    }
+    last_handed_out_ = std::chrono::steady_clock::now();
+    if (!batch.error) ++s.batches;
+    s.samples += finished.valid;
+    s.padded += finished.padded;
+    s.bytes_memory += job.bytes_memory.load(std::memory_order_relaxed);
+    s.bytes_storage += job.bytes_storage.load(std::memory_order_relaxed);
+    for (const auto bytes : job.part_bytes) s.bytes_batch += bytes;
+    s.read_cpu_s += static_cast<double>(job.read_ns.load(std::memory_order_relaxed)) * 1e-9;
+    s.decode_cpu_s += static_cast<double>(job.decode_ns.load(std::memory_order_relaxed)) * 1e-9;
+    return batch;
+  }
+
+  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<const Recipe> recipe_;
+  const std::shared_ptr<Store> store_;
+  const std::shared_ptr<SlabPool> slabs_;
+  const std::shared_ptr<SlabPool> buffers_;  // of records on their way
+  const RowReader reader_;
+  const std::uint64_t prefetch_bytes_;
+
+  mutable std::mutex mutex_;  // everything below
+  std::condition_variable consumer_;
+  std::condition_variable drained_;
+  StepStream stream_;
+  std::deque<std::shared_ptr<Job>> jobs_;       // planned and funded, in delivery order
+  std::deque<std::shared_ptr<Job>> claimable_;  // those with unclaimed rows, in that order
+  std::deque<Ready> ready_;                     // rows whose records have arrived
+  std::shared_ptr<Job> unfunded_;               // planned, waiting for the budget
+  std::uint64_t next_ticket_ = 0;
+  std::uint64_t jobs_bytes_ = 0;
+  std::size_t finished_jobs_ = 0;
+  std::uint64_t reads_in_flight_ = 0;
+  bool planning_ = false;
+  bool worker_wants_wake_ = false;
+  bool blocked_ = false;         // planning stopped at the prefetch limit
+  bool consumer_waits_ = false;
+  bool attached_ = false;
+  bool halting_ = false;
+  bool stopped_ = false;
+  StopSource stop_source_;
+  std::optional<Error> failure_;
+  std::optional<Time> started_;
+  Time last_handed_out_{};
+  Faults faults_;
+  LoaderStatistics statistics_;
+  std::uint64_t errors_epoch_ = 0;
+  std::vector<SampleError> errors_in_epoch_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Prefetcher>> Prefetcher::make(std::shared_ptr<Engine> engine, LoaderSpec spec) {
+  auto recipe = Recipe::make(std::move(spec));
+  if (!recipe) return std::move(recipe).error();
+  auto store = (*recipe)->spec().dataset->store(engine->stores());
+  if (!store) return std::move(store).error();
+  auto core = std::make_shared<Core>(std::move(engine), *std::move(recipe), *std::move(store));
+  // The scheduler holds the core while it is attached, so the owner's handle is
+  // another count: when that is gone, work stops.
+  Prefetcher* handle = core.get();
+  return std::shared_ptr<Prefetcher>(handle, [core = std::move(core)](Prefetcher*) { core->stop(); });
+}
+
+}  // namespace headpond

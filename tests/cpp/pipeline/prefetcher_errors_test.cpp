@@ -1,0 +1,152 @@
+#include <algorithm>
+
+#include "fixtures.h"
+
+using namespace headpond;
+
+namespace {
+
+// Fails for records whose first byte is one of the given values.
+class PickyDecoder final : public Decoder {
+ public:
+  explicit PickyDecoder(std::vector<int> bad) : bad_(std::move(bad)) {}
+  const Field& output() const override { return output_; }
+  std::uint64_t output_bytes_max(std::uint64_t) const override { return 4; }
+  Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext&, std::span<std::byte> out,
+                               Scratch&) const override {
+    const int value = std::to_integer<int>(record[0]);
+    if (std::find(bad_.begin(), bad_.end(), value) != bad_.end()) return Error(ErrorCode::corrupt_data, "bad record");
+    for (auto& byte : out) byte = record[0];
+    return std::uint64_t{4};
+  }
+
+ private:
+  std::vector<int> bad_;
+  Field output_{.name = "data", .dtype = DType::uint8, .shape = Shape{4}};
+};
+
+struct Setup {
+  std::shared_ptr<Engine> engine = small_engine(2);
+  LoaderSpec spec;
+};
+
+Setup twenty(std::vector<int> bad, OnError policy, bool cold = false, std::uint64_t missing = ~std::uint64_t{0}) {
+  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
+  format->missing = missing;
+  std::shared_ptr<Store> store = blob_store(*format);
+  if (cold) store = std::make_shared<ColdStore>(store);
+  Setup setup;
+  setup.spec = spec_of(table_dataset(std::move(format), store), 5);
+  setup.spec.fields[0].decoder = std::make_shared<PickyDecoder>(std::move(bad));
+  setup.spec.fields.push_back({.kind = FieldPlan::Kind::valid, .name = "__valid__"});
+  setup.spec.on_error = policy;
+  return setup;
+}
+
+std::vector<Batch> run(const Setup& setup, LoaderStatistics* statistics = nullptr) {
+  auto prefetcher = Prefetcher::make(setup.engine, setup.spec);
+  REQUIRE(prefetcher);
+  REQUIRE((*prefetcher)->seek(0, 0, 1));
+  auto batches = drain(**prefetcher);
+  if (statistics != nullptr) *statistics = (*prefetcher)->statistics();
+  return batches;
+}
+
+void check_content(const Batch& batch) {
+  const auto data = values<std::uint8_t>(field(batch, "data"), batch.rows * 4);
+  const auto labels = values<std::int64_t>(field(batch, "label"), batch.rows);
+  for (std::size_t row = 0; row < batch.rows; ++row) {
+    CHECK(data[4 * row] == batch.samples[row]);
+    CHECK(data[4 * row + 3] == batch.samples[row]);
+    CHECK(labels[row] == static_cast<std::int64_t>(10 * batch.samples[row]));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("on_error raise: the error takes its batch's place, names the sample, and the next batch follows") {
+  for (const bool cold : {false, true}) {
+    const auto batches = run(twenty({7, 8}, OnError::raise, cold));
+    REQUIRE(batches.size() == 4);
+    REQUIRE(batches[1].error);
+    CHECK(batches[1].in_order);
+    CHECK(batches[1].next_cursor == 10);
+    CHECK(batches[1].error->sample_index() == 7u);
+    CHECK(batches[1].error->code() == ErrorCode::corrupt_data);
+    CHECK(batches[1].error->to_string().find("row-7") != std::string::npos);
+    for (const std::size_t i : {0, 2, 3}) {
+      REQUIRE(!batches[i].error);
+      check_content(batches[i]);
+    }
+  }
+}
+
+TEST_CASE("on_error skip: the row is left out, the others move up, the count and the list say so") {
+  LoaderStatistics statistics;
+  const auto batches = run(twenty({5, 7, 9}, OnError::skip), &statistics);
+  REQUIRE(batches.size() == 4);
+  CHECK(batches[1].samples == std::vector<std::uint64_t>{6, 8});
+  CHECK(batches[1].rows == 2);
+  CHECK(field(batches[1], "data").shape == Shape{2, 4});
+  for (const auto& batch : batches) check_content(batch);
+  CHECK(statistics.skipped == 3);
+  CHECK(statistics.samples == 17);
+  REQUIRE(statistics.errors.size() == 3);
+  CHECK(statistics.errors[1].key == "row-7");
+  CHECK(statistics.errors[1].reason.find("bad record") != std::string::npos);
+}
+
+TEST_CASE("on_error replace: a good row of the batch stands in and is marked") {
+  const auto batches = run(twenty({9}, OnError::replace));
+  CHECK(batches[1].samples == std::vector<std::uint64_t>{5, 6, 7, 8, 5});
+  CHECK(values<std::uint8_t>(field(batches[1], "__valid__"), 5) == std::vector<std::uint8_t>{1, 1, 1, 1, 0});
+  for (const auto& batch : batches) check_content(batch);
+}
+
+TEST_CASE("on_error: a batch without a good row raises under every policy") {
+  for (const auto policy : {OnError::raise, OnError::skip, OnError::replace}) {
+    const auto batches = run(twenty({5, 6, 7, 8, 9}, policy));
+    REQUIRE(batches.size() == 4);
+    REQUIRE(batches[1].error);
+    CHECK(batches[1].error->sample_index() == 5u);
+    CHECK(!batches[2].error);
+  }
+}
+
+TEST_CASE("on_error: more failures than max_errors raise, naming the last") {
+  auto setup = twenty({1, 6, 11}, OnError::skip);
+  setup.spec.max_errors = 2;
+  const auto batches = run(setup);
+  CHECK(!batches[1].error);
+  REQUIRE(batches[2].error);
+  CHECK(batches[2].error->code() == ErrorCode::too_many_errors);
+  CHECK(batches[2].error->to_string().find("row-11") != std::string::npos);
+}
+
+TEST_CASE("a sample without the field is corrupt data and names the field") {
+  const auto batches = run(twenty({}, OnError::raise, false, 3));
+  REQUIRE(batches[0].error);
+  CHECK(batches[0].error->code() == ErrorCode::corrupt_data);
+  CHECK(batches[0].error->to_string().find("\"data\"") != std::string::npos);
+}
+
+TEST_CASE("an object that lost its end is an error, warm and cold, never zeros") {
+  for (const bool cold : {false, true}) {
+    auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
+    auto memory = blob_store(*format);
+    std::shared_ptr<Store> store = memory;
+    if (cold) store = std::make_shared<ColdStore>(store);
+    auto bytes = format->bytes();
+    const auto dataset = table_dataset(std::move(format), store);
+    bytes.resize(55);
+    memory->put("blob", bytes);
+    Setup setup;
+    setup.spec = spec_of(dataset, 5);
+    const auto batches = run(setup);
+    REQUIRE(batches.size() == 4);
+    for (const auto& batch : batches) {
+      REQUIRE(batch.error);
+      CHECK(batch.error->code() == ErrorCode::object_changed);
+    }
+  }
+}
