@@ -321,6 +321,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       std::unique_lock lock(mutex_);
       const bool drained = drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
       if (!drained) {
+        abandoned_ = shared_from_this();  // the read's completion may still come
         engine_->log()->push_once(LogLevel::warning, "stuck read",
                                   "a read from " + store_->describe() +
                                       " does not return; its memory is left to the kernel");
@@ -465,7 +466,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     std::vector<ReadRequest> requests;
     requests.reserve(reads.size());
     for (ColdRead& read : reads) {
-      if (read.out.size() != read.range.size()) {  // no memory: the rows have their error
+      if (read.out.size() != read.range.size()) {
         arrived(job, read, Error(ErrorCode::resource_limit, "no memory for a read buffer"));
         continue;
       }
@@ -475,7 +476,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       request.out = read.out;
       request.expected = manifest.version(read.object);
       request.stop = stop;
-      request.done = [self = shared_from_this(), job, read = std::move(read)](Result<ReadOutcome> result) {
+      // `this` lives until no read is in flight: halt() waits for that.
+      request.done = [this, job, read = std::move(read)](Result<ReadOutcome> result) mutable {
         if (result && result->bytes != read.range.size()) {
           result = Error(ErrorCode::object_changed, "the object ends after " +
                                                         std::to_string(read.range.start + result->bytes) +
@@ -483,9 +485,9 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
         }
         if (result) {
           job->bytes_storage.fetch_add(result->bytes, std::memory_order_relaxed);
-          self->arrived(job, read, std::nullopt);
+          arrived(std::move(job), read, std::nullopt);
         } else {
-          self->arrived(job, read, std::move(result).error());
+          arrived(std::move(job), read, std::move(result).error());
         }
       };
       requests.push_back(std::move(request));
@@ -493,8 +495,10 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (!requests.empty()) store_->read(requests);
   }
 
-  // A read is over. On a thread of the store: only enqueues.
-  void arrived(const std::shared_ptr<Job>& job, const ColdRead& read, std::optional<Error> error) {
+  // A read is over. On a thread of the store: only enqueues. Everything of ours that
+  // the caller holds is gone before the read counts as finished, for then the core
+  // and its engine may be destroyed.
+  void arrived(std::shared_ptr<Job> job, const ColdRead& read, std::optional<Error> error) {
     std::vector<std::uint32_t> rows;
     std::uint32_t previous = job->rows;
     for (const ColdRecord& record : read.records) {
@@ -508,16 +512,18 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       if (cold.pending.fetch_sub(1, std::memory_order_acq_rel) == 1) rows.push_back(record.row);
     }
     job->reads_in_flight.fetch_sub(1, std::memory_order_relaxed);
-    bool drained = false;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!halting_) {
-        for (const auto row : rows) ready_.push_back({job, row});
+    if (!rows.empty()) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (!halting_) {
+          for (const auto row : rows) ready_.push_back({job, row});
+        }
       }
-      drained = --reads_in_flight_ == 0 && halting_;
+      engine_->scheduler().wake();
     }
-    if (drained) drained_.notify_all();
-    if (!rows.empty()) engine_->scheduler().wake();
+    job.reset();
+    const std::lock_guard lock(mutex_);
+    if (--reads_in_flight_ == 0) drained_.notify_all();
   }
 
   void complete(const std::shared_ptr<Job>& job, std::uint32_t rows) {
@@ -597,6 +603,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   bool halting_ = false;
   bool stopped_ = false;
   StopSource stop_source_;
+  std::shared_ptr<Core> abandoned_;
   std::optional<Error> failure_;
   std::optional<Time> started_;
   Time last_handed_out_{};
