@@ -400,7 +400,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (!halting_) enqueue(job);
     const bool wake = std::exchange(worker_wants_wake_, false) || !claimable_.empty();
     lock.unlock();
-    if (job->rows == 0 || job->slab == nullptr) consumer_.notify_all();
+    if (recipe_->spec().host_memory) consumer_.notify_all();  // it has memory to provide
     if (wake) engine_->scheduler().wake();
     return true;
   }
