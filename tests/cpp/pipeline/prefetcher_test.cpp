@@ -150,7 +150,7 @@ TEST_CASE("Prefetcher: later batches finish while the oldest waits, and are stil
   gated->await_held(4);  // reads of all four batches wait at the gate
   CHECK(!prefetcher->try_next());
   CHECK(prefetcher->describe_wait().find("reads from") != std::string::npos);
-  gated->open();
+  gated->release();
   const auto batches = drain(*prefetcher);
   REQUIRE(batches.size() == 4);
   for (std::uint64_t i = 0; i < 4; ++i) CHECK(batches[i].samples == std::vector<std::uint64_t>{2 * i, 2 * i + 1});
@@ -318,5 +318,5 @@ TEST_CASE("Prefetcher: closing the engine ends the wait with an error") {
   const auto batch = next(*prefetcher);
   REQUIRE(batch);
   CHECK(batch->error->code() == ErrorCode::closed);
-  gated->open();
+  gated->release();
 }
