@@ -308,11 +308,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
 
   // Cancels everything and waits until nothing of it runs any more.
   void halt() {
+    StopSource source;
     {
       const std::lock_guard lock(mutex_);
       halting_ = true;
-      stop_source_.request_stop();
+      source = stop_source_;
     }
+    source.request_stop();  // without the lock: a store may complete reads inside
     consumer_.notify_all();
     engine_->scheduler().detach(*this);
     std::deque<std::shared_ptr<Job>> dropped;  // their credits come back without the lock

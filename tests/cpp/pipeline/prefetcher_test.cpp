@@ -3,10 +3,13 @@
 #include <dirent.h>
 
 #include <algorithm>
-#include <numeric>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 
 #include "fixtures.h"
 #include "support/gated_store.h"
+#include "support/wrapped_store.h"
 
 using namespace headpond;
 
@@ -157,21 +160,45 @@ TEST_CASE("Prefetcher: later batches finish while the oldest waits, and are stil
 }
 
 TEST_CASE("Prefetcher: stop with reads in flight cancels them and comes back") {
-  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, 1000), Shape{1000});
-  auto gated = std::make_shared<GatedStore>(blob_store(*format));
-  const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(gated));
+  // Completes a read only when it is cancelled.
+  class Unanswering final : public WrappedStore {
+   public:
+    using WrappedStore::WrappedStore;
+    void read(std::span<ReadRequest> requests) override {
+      for (auto& request : requests) {
+        const std::lock_guard lock(mutex_);
+        auto done = request.done;
+        const auto token = request.stop;
+        held_.push_back(std::make_unique<Cancel>(token, [done] { done(Error(ErrorCode::cancelled, "cancelled")); }));
+        changed_.notify_all();
+      }
+    }
+    void await_held(std::size_t count) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return held_.size() >= count; });
+    }
+
+   private:
+    using Cancel = std::stop_callback<std::function<void()>>;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::unique_ptr<Cancel>> held_;
+  };
+  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, 200'000), Shape{200'000});
+  const auto store = std::make_shared<Unanswering>(blob_store(*format));
+  const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(store));
   const auto engine = small_engine(2);
   {
     const auto prefetcher = prefetcher_of(engine, spec_of(dataset, 2));
     CHECK(!prefetcher->try_next());
-    gated->await_held(4);
+    store->await_held(8);
     prefetcher->stop();
     prefetcher->stop();
     const auto batch = prefetcher->try_next();
     REQUIRE(batch);
     CHECK(batch->error->code() == ErrorCode::closed);
+    CHECK(engine->status().memory_used == 0);
   }
-  CHECK(engine->status().memory_used == 0);
 }
 
 TEST_CASE("Prefetcher: a thousand prefetchers dropped at any batch leave nothing behind") {
