@@ -67,7 +67,8 @@ int run(const std::shared_ptr<Engine>& engine, LoaderSpec spec) {
 LoaderSpec spec_of(std::shared_ptr<const Dataset> dataset, std::uint64_t batch) {
   LoaderSpec spec;
   spec.sampler = Sampler::full(dataset->size(), 7);
-  spec.steps = {.n = dataset->size(), .batch = batch};
+  spec.steps.n = dataset->size();
+  spec.steps.batch = batch;
   for (std::size_t i = 0; i < dataset->fields().size(); ++i) {
     FieldPlan plan;
     plan.name = dataset->fields()[i].name;

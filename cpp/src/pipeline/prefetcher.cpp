@@ -122,7 +122,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     bool wake = false;
     {
       std::unique_lock lock(mutex_);
-      if (!attached_ && !halting_) {
+      if (stopped_) return failed(Error(ErrorCode::closed, "the loader is closed"));
+      if (!attached_) {
         if (auto started = start(lock); !started) return failed(std::move(started).error());
       }
       if (failure_) return failed(*std::exchange(failure_, std::nullopt));
@@ -292,7 +293,6 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   }
 
   Result<void> start(std::unique_lock<std::mutex>& lock) {
-    if (stopped_) return Error(ErrorCode::closed, "the loader is closed");
     attached_ = true;
     if (!started_) {
       started_ = last_handed_out_ = std::chrono::steady_clock::now();

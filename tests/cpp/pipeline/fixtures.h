@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -19,8 +20,8 @@ class TableFormat final : public Format {
   TableFormat(std::vector<std::uint64_t> sizes, std::optional<Shape> shape) : sizes_(std::move(sizes)) {
     starts_.push_back(0);
     for (const auto size : sizes_) starts_.push_back(starts_.back() + size);
-    fields_.push_back({.name = "data", .dtype = shape ? DType::uint8 : DType::bytes, .shape = shape});
-    fields_.push_back({.name = "label", .dtype = DType::int64, .shape = Shape{}});
+    fields_.push_back({"data", shape ? DType::uint8 : DType::bytes, shape, false});
+    fields_.push_back({"label", DType::int64, Shape{}, false});
   }
   std::uint64_t size() const override { return sizes_.size(); }
   std::span<const Field> fields() const override { return fields_; }
@@ -98,12 +99,20 @@ class ColdStore final : public Store {
   std::shared_ptr<Store> inner_;
 };
 
+inline FieldPlan plan_of(FieldPlan::Kind kind, std::string name, std::size_t source = 0) {
+  FieldPlan plan;
+  plan.kind = kind;
+  plan.name = std::move(name);
+  plan.source = source;
+  return plan;
+}
+
 inline LoaderSpec spec_of(std::shared_ptr<const Dataset> dataset, std::uint64_t batch) {
   LoaderSpec spec;
   spec.sampler = Sampler::none(dataset->size());
-  spec.steps = {.n = dataset->size(), .batch = batch};
-  spec.fields = {{.kind = FieldPlan::Kind::stored, .name = "data", .source = 0},
-                 {.kind = FieldPlan::Kind::stored, .name = "label", .source = 1}};
+  spec.steps.n = dataset->size();
+  spec.steps.batch = batch;
+  spec.fields = {plan_of(FieldPlan::Kind::stored, "data", 0), plan_of(FieldPlan::Kind::stored, "label", 1)};
   spec.dataset = std::move(dataset);
   return spec;
 }

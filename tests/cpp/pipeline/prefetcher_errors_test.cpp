@@ -22,7 +22,7 @@ class PickyDecoder final : public Decoder {
 
  private:
   std::vector<int> bad_;
-  Field output_{.name = "data", .dtype = DType::uint8, .shape = Shape{4}};
+  Field output_{"data", DType::uint8, Shape{4}, false};
 };
 
 struct Setup {
@@ -38,7 +38,7 @@ Setup twenty(std::vector<int> bad, OnError policy, bool cold = false, std::uint6
   Setup setup;
   setup.spec = spec_of(table_dataset(std::move(format), store), 5);
   setup.spec.fields[0].decoder = std::make_shared<PickyDecoder>(std::move(bad));
-  setup.spec.fields.push_back({.kind = FieldPlan::Kind::valid, .name = "__valid__"});
+  setup.spec.fields.push_back(plan_of(FieldPlan::Kind::valid, "__valid__"));
   setup.spec.on_error = policy;
   return setup;
 }

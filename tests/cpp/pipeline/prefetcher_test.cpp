@@ -261,8 +261,8 @@ TEST_CASE("Prefetcher: padding repeats the epoch's start, is marked and counted"
   auto spec = spec_of(table.dataset, 4);
   spec.steps.world = 2;
   spec.steps.rank = 1;
-  spec.fields.push_back({.kind = FieldPlan::Kind::valid, .name = "__valid__"});
-  spec.fields.push_back({.kind = FieldPlan::Kind::index, .name = "__index__"});
+  spec.fields.push_back(plan_of(FieldPlan::Kind::valid, "__valid__"));
+  spec.fields.push_back(plan_of(FieldPlan::Kind::index, "__index__"));
   const auto prefetcher = prefetcher_of(engine, spec);
   const auto batches = drain(*prefetcher);
   REQUIRE(batches.size() == 2);
