@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kPartAlignment = 64;
 constexpr std::size_t kPage = 4096;
+// Smaller slabs share a mapping, so that they lie on huge pages too.
+constexpr std::size_t kOwnMapping = 2 * kHugePage;
 
 constexpr std::size_t align_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -111,7 +113,7 @@ struct SlabPool::State {
       return region;
     }
     ++statistics.allocated;
-    return capacity < kHugePage / 2 ? cut(capacity) : map(capacity);
+    return capacity < kOwnMapping ? cut(capacity) : map(capacity);
   }
 
   void give_back(Region region) {
@@ -126,7 +128,7 @@ struct SlabPool::State {
     const auto smaller = free.lower_bound(capacity);
     if (smaller != free.begin()) {
       const auto victim = std::prev(smaller);
-      if (victim->first >= kHugePage / 2) free.erase(victim);
+      if (victim->first >= kOwnMapping) free.erase(victim);
     }
     auto mapping = Mapping::make(capacity, mapped);
     if (!mapping) return std::move(mapping).error();
@@ -139,7 +141,7 @@ struct SlabPool::State {
 
   Result<Region> cut(std::size_t capacity) {
     if (rest.capacity < capacity) {
-      auto mapping = Mapping::make(kHugePage, mapped);
+      auto mapping = Mapping::make(align_up(4 * capacity, kHugePage), mapped);
       if (!mapping) return std::move(mapping).error();
         rest.start = (*mapping)->start();
       rest.capacity = (*mapping)->bytes();

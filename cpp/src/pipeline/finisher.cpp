@@ -52,6 +52,7 @@ class Finisher {
       return finished;
     }
     batch.rows = source_.size();
+    batch.samples.reserve(source_.size());
     for (std::uint32_t row = 0; row < source_.size(); ++row) {
       const bool padding = is_padding(row);
       batch.samples.push_back(job_.samples[source_[row]]);

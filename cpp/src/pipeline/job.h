@@ -87,6 +87,17 @@ struct Job {
   std::atomic<std::uint64_t> read_ns{0};
   std::atomic<std::uint64_t> decode_ns{0};
 
+  // As new, with the memory of its lists.
+  void reset() {
+    slab.reset();
+    record_bytes = 0;
+    next_row = 0;
+    finished.reset();
+    cold.clear();
+    errors.clear();
+    for (auto* counter : {&bytes_memory, &bytes_storage, &read_ns, &decode_ns}) counter->store(0);
+  }
+
   void fail(std::uint32_t row, std::uint32_t field, Error error) {
     const std::lock_guard lock(errors_mutex);
     errors.push_back({row, field, std::move(error)});

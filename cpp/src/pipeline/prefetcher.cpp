@@ -128,12 +128,14 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       }
       if (failure_) return failed(*std::exchange(failure_, std::nullopt));
       if (jobs_.empty() || !jobs_.front()->finished) return std::nullopt;
-      const std::shared_ptr<Job> job = std::move(jobs_.front());
+      std::shared_ptr<Job> job = std::move(jobs_.front());
       jobs_.pop_front();
       --finished_jobs_;
       jobs_bytes_ -= job->bytes;
       credit = std::move(job->credit);
       batch = hand_out(*job);
+      // Its lists serve again; a worker that has just finished it may still hold it.
+      if (job.use_count() == 1) spare_.push_back(std::move(job));
       // Wake workers when there is room for a good piece of work, not for each batch.
       wake = std::exchange(blocked_, blocked_ && !has_room()) && !blocked_;
     }
@@ -369,6 +371,14 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   bool has_room() const { return jobs_bytes_ <= prefetch_bytes_ / 4 * 3 || jobs_.size() < kJobsMin; }
   bool may_plan() const { return jobs_bytes_ < prefetch_bytes_ || jobs_.size() < kJobsMin; }
 
+  std::shared_ptr<Job> new_job() {
+    if (spare_.empty()) return std::make_shared<Job>();
+    std::shared_ptr<Job> job = std::move(spare_.back());
+    spare_.pop_back();
+    job->reset();
+    return job;
+  }
+
   // Plans the next batch; one worker at a time, so that credits are taken in order.
   bool plan(std::unique_lock<std::mutex>& lock) {
     if (unfunded_ == nullptr && stream_.done()) return false;
@@ -386,7 +396,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     unfunded_ = nullptr;
     std::shared_ptr<const EpochOrder> order;
     if (job == nullptr) {
-      job = std::make_shared<Job>();
+      job = new_job();
       job->ticket = next_ticket_++;
       stream_.take(recipe_->spec().sampler, *job, order);
     }
@@ -479,7 +489,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       request.expected = manifest.version(read.object);
       request.stop = stop;
       // `this` lives until no read is in flight: halt() waits for that.
-      request.done = [this, job, read = std::move(read)](Result<ReadOutcome> result) mutable {
+      request.done = [this, job = std::shared_ptr(job), read = std::move(read)](Result<ReadOutcome> result) mutable {
         if (result && result->bytes != read.range.size()) {
           result = Error(ErrorCode::object_changed, "the object ends after " +
                                                         std::to_string(read.range.start + result->bytes) +
@@ -593,6 +603,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::deque<std::shared_ptr<Job>> claimable_;  // those with unclaimed rows, in that order
   std::deque<Ready> ready_;                     // rows whose records have arrived
   std::shared_ptr<Job> unfunded_;               // planned, waiting for the budget
+  std::vector<std::shared_ptr<Job>> spare_;     // handed out: their memory is used again
   std::uint64_t next_ticket_ = 0;
   std::uint64_t jobs_bytes_ = 0;
   std::size_t finished_jobs_ = 0;
