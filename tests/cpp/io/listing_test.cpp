@@ -58,8 +58,12 @@ TEST_CASE("listing a tree gives every file once, in the order of its name's byte
     tree.dir.write(names.back(), "");
   }
   std::sort(names.begin(), names.end());
-  const std::size_t threads = threads_of_this_process();
   CHECK(tree.names() == names);
+#ifdef __SANITIZE_THREAD__
+  const std::size_t threads = 2;  // it has one of its own
+#else
+  const std::size_t threads = 1;
+#endif
   CHECK(threads_of_this_process() == threads);
 }
 
