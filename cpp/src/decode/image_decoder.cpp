@@ -78,7 +78,13 @@ class RowWindow {
   }
 
  private:
-  std::uint8_t* row(std::uint32_t number) const { return data_ + number % capacity_ * row_bytes_; }
+  // Never aligned to 16 bytes: libjpeg-turbo's colour conversion writes aligned rows
+  // past the caches, and they are read at once.
+  std::uint8_t* row(std::uint32_t number) const {
+    return data_ + number % capacity_ * row_bytes_ + kOffAlignment;
+  }
+
+  static constexpr std::size_t kOffAlignment = 8;
 
   JpegReader& reader_;
   std::size_t skip_bytes_;
