@@ -22,7 +22,9 @@ class ManualClock final : public Clock {
       waiters_.insert(&signal);
       changed_.notify_all();
     }
-    signal.wait(lock);
+    // advance() cannot take the waiter's mutex, so a notification may come before this
+    // wait has begun: a short one, and the caller looks again (spurious wake-ups are allowed).
+    signal.wait_for(lock, std::chrono::milliseconds(1));
     const std::lock_guard own(mutex_);
     waiters_.erase(waiters_.find(&signal));
   }
