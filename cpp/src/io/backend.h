@@ -13,6 +13,8 @@ class Backend {
   virtual ~Backend() = default;
   // Starts the reads and returns at once; each is finished exactly once.
   virtual void submit(std::vector<LocalRead> reads) = 0;
+  // Finishes queued reads that are stopped, without waiting for those under way.
+  virtual void cancel_queued() = 0;
   // After the stores are closed: ends the threads. One that the kernel does not
   // give back within `limit` is left to it; returns how many those are.
   virtual std::size_t stop(std::chrono::nanoseconds limit) = 0;

@@ -10,6 +10,10 @@
 #include <limits>
 #include <utility>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace headpond {
 namespace {
 
@@ -22,6 +26,15 @@ std::int64_t coarse_now_ns() {
   struct timespec now = {};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// The kernel may still write to `out`, so what `done` holds is never freed.
+void keep_for_ever(LocalRead read) {
+  const auto* kept = new LocalRead(std::move(read));
+#ifdef __SANITIZE_ADDRESS__
+  __lsan_ignore_object(kept);
+#endif
+  static_cast<void>(kept);
 }
 
 }  // namespace
@@ -38,8 +51,7 @@ void LocalRead::finish(Result<ReadOutcome> outcome, Counters& counters) {
     counters.add(Count::failures);
   }
   if (!root->in_flight.begin_done()) {
-    static_cast<void>(new LocalRead(std::move(*this)));  // the kernel may still write to `out`
-    return;
+    return keep_for_ever(std::move(*this));
   }
   const auto done = std::move(request.done);
   done(std::move(outcome));
@@ -159,9 +171,8 @@ Error LocalFiles::more_error() {
   return Error(ErrorCode::object_changed, "the object says 0 bytes and holds more");
 }
 
-ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags) {
+ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags, bool again) {
   std::size_t have = 0;
-  bool tried_again = false;
   std::uint64_t calls = 0;
   ssize_t result = 0;
   while (have < out.size()) {
@@ -173,8 +184,8 @@ ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset,
       continue;
     }
     if (result == -EINTR || (result == -EAGAIN && flags == 0)) continue;
-    if (result == -EIO && !tried_again) {
-      tried_again = true;
+    if (result == -EIO && again) {
+      again = false;
       continue;
     }
     break;
@@ -184,8 +195,10 @@ ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset,
   return result < 0 ? result : static_cast<ssize_t>(have);
 }
 
-Result<ReadOutcome> LocalFiles::read(const LocalRoot& root, const ReadRequest& request) {
-  const ByteRange range{request.offset, request.offset + request.out.size()};
+Result<ReadOutcome> LocalFiles::read(const LocalRead& read) {
+  const LocalRoot& root = *read.root;
+  const ReadRequest& request = read.request;
+  const ByteRange range = read.range();
   const bool whole = is_whole_file(request.expected, request.offset, request.out.size());
   auto opened = whole ? open(root, request.object, false) : acquire(root, request.object, request.expected, false);
   if (!opened) return std::move(opened).error().at_range(range);
@@ -194,7 +207,7 @@ Result<ReadOutcome> LocalFiles::read(const LocalRoot& root, const ReadRequest& r
     return root.at(changed_error(request.expected, handle.version), request.object, range);
   }
   const std::uint64_t bytes = due(handle.version, request.offset, request.out.size());
-  const ssize_t got = fill(handle.fd.get(), request.out.first(bytes), request.offset, 0);
+  const ssize_t got = fill(handle.fd.get(), request.out.first(bytes), request.offset, 0, !read.failed_once);
   if (got < 0) return root.failed(static_cast<int>(-got), "read", request.object, range);
   if (static_cast<std::uint64_t>(got) < bytes && handle.version.size != 0) {
     Error error = ended_early(handle, request.offset, static_cast<std::uint64_t>(got));

@@ -20,6 +20,7 @@ namespace headpond {
 struct LocalRead {
   std::shared_ptr<LocalRoot> root;
   ReadRequest request;
+  bool failed_once = false;  // with EIO: the next time counts
 
   ByteRange range() const { return {request.offset, request.offset + request.out.size()}; }
   bool stopped() const {
@@ -68,11 +69,11 @@ class LocalFiles {
   static Error more_error();
 
   // Reads until `out` is full or the file ends; short reads and EINTR go on, one EIO
-  // is tried again. Returns bytes, or -errno (EAGAIN: RWF_NOWAIT, and not in memory).
-  ssize_t fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags);
+  // is tried again if `again`. Returns bytes, or -errno (EAGAIN: RWF_NOWAIT, and not in memory).
+  ssize_t fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags, bool again = true);
 
   // One whole request, waiting for the disk.
-  Result<ReadOutcome> read(const LocalRoot& root, const ReadRequest& request);
+  Result<ReadOutcome> read(const LocalRead& read);
 
   Result<ObjectInfo> stat(const LocalRoot& root, std::string_view name);
 

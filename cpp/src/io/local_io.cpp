@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "io/local_store.h"
 #include "io/pread_pool.h"
+#include "io/ring_reactor.h"
 
 namespace headpond {
 namespace {
+
+constexpr unsigned kHelpers = 4;  // threads beside the ring, for what it cannot settle
 
 // The parts behind LocalIo and its stores; the stores hold it too.
 class Core final : public LocalShared {
@@ -35,7 +40,7 @@ class Core final : public LocalShared {
   std::shared_ptr<Backend> backend() override {
     const std::lock_guard lock(mutex_);
     if (closed_) return nullptr;
-    if (backend_ == nullptr) backend_ = make_pread_pool(files_, options_.threads, log_);
+    if (backend_ == nullptr) backend_ = start();
     return backend_;
   }
 
@@ -53,6 +58,7 @@ class Core final : public LocalShared {
 
   void close_root(LocalRoot& root) override {
     root.closing = true;
+    if (const auto running = running_backend(); running != nullptr) running->cancel_queued();
     const std::size_t kept = root.in_flight.close(close_limit_);
     files_->handles().erase_root(root.id);
     if (kept > 0) warn_kept(kept);
@@ -71,6 +77,7 @@ class Core final : public LocalShared {
       backend = std::move(backend_);
     }
     for (const auto& root : roots) root->closing = true;
+    if (backend != nullptr) backend->cancel_queued();
     const auto deadline = std::chrono::steady_clock::now() + close_limit_;
     std::size_t kept = 0;
     for (const auto& root : roots) {
@@ -89,12 +96,36 @@ class Core final : public LocalShared {
   }
 
   IoStatus status() {
+    const std::lock_guard lock(mutex_);
     IoStatus status;
-    status.backend = "threads";
+    if (backend_ == nullptr && !refusal_ && options_.backend != IoBackend::threads) {
+      if (auto probed = probe_ring(*files_); !probed) refusal_ = probed.error().message();
+    }
+    status.backend = options_.backend == IoBackend::threads || refusal_ ? "threads" : "uring";
+    status.reason = refusal_.value_or("");
+    status.fixed_buffers = backend_ != nullptr && backend_->fixed_buffers();
     return status;
   }
 
  private:
+  // With the lock held.
+  std::shared_ptr<Backend> start() {
+    if (options_.backend != IoBackend::threads) {
+      auto reactor = make_ring_reactor(files_, make_pread_pool(files_, kHelpers, log_), options_, log_);
+      if (reactor) return *std::move(reactor);
+      refusal_ = reactor.error().message();
+      if (log_ != nullptr) {
+        log_->push_once(LogLevel::info, "io backend", "files are read by threads, without io_uring: " + *refusal_);
+      }
+    }
+    return make_pread_pool(files_, options_.threads, log_);
+  }
+
+  std::shared_ptr<Backend> running_backend() {
+    const std::lock_guard lock(mutex_);
+    return backend_;
+  }
+
   void warn_kept(std::size_t kept) {
     if (log_ == nullptr) return;
     log_->push_once(LogLevel::warning, "reads kept by the kernel",
@@ -118,6 +149,7 @@ class Core final : public LocalShared {
   std::mutex mutex_;
   std::shared_ptr<Backend> backend_;
   std::vector<std::weak_ptr<LocalRoot>> roots_;
+  std::optional<std::string> refusal_;  // of the ring
   std::uint32_t roots_made_ = 0;
   bool closed_ = false;
 };

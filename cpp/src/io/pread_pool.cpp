@@ -39,7 +39,7 @@ void run(const std::shared_ptr<Shared>& shared) {
     shared->queue.pop_front();
     lock.unlock();
     auto outcome = read.stopped() ? Result<ReadOutcome>(read.cancelled())
-                                  : shared->files->read(*read.root, read.request);
+                                  : shared->files->read(read);
     read.finish(std::move(outcome), shared->files->counters());
     lock.lock();
   }
@@ -78,6 +78,19 @@ class PreadPool final : public Backend {
     } else {
       shared_->work.notify_all();
     }
+  }
+
+  void cancel_queued() override {
+    std::vector<LocalRead> stopped;
+    {
+      const std::lock_guard lock(shared_->mutex);
+      std::erase_if(shared_->queue, [&](LocalRead& read) {
+        if (!read.stopped()) return false;
+        stopped.push_back(std::move(read));
+        return true;
+      });
+    }
+    for (auto& read : stopped) read.finish(read.cancelled(), shared_->files->counters());
   }
 
   std::size_t stop(std::chrono::nanoseconds limit) override {

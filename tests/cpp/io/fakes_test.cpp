@@ -1,4 +1,5 @@
 #include <atomic>
+#include <future>
 
 #include "headpond/memory_store.h"
 #include "support/bytes.h"
@@ -63,16 +64,20 @@ TEST_CASE("GatedStore cancels held reads when it is closed") {
 TEST_CASE("SlowStore passes a read on when its time has come, and no sooner") {
   auto clock = std::make_shared<ManualClock>();
   SlowStore store(memory_with("x", pattern(100)), clock, std::chrono::seconds(5));
-  std::atomic<int> done = 0;
+  std::promise<bool> answer;
+  auto answered = answer.get_future();
   Bytes out(100);
-  auto request = counted("x", out, done);
+  ReadRequest request;
+  request.object = "x";
+  request.out = out;
+  request.done = [&](Result<ReadOutcome> outcome) { answer.set_value(outcome.has_value()); };
   store.read(std::span(&request, 1));
   clock->await_waiters(1);
   clock->advance(std::chrono::seconds(4));
   clock->await_waiters(1);
-  CHECK(done == 0);
+  CHECK(answered.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
   clock->advance(std::chrono::seconds(1));
-  while (done == 0) std::this_thread::yield();
+  CHECK(answered.get());
   CHECK(out == pattern(100));
 }
 

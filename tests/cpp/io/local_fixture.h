@@ -29,7 +29,7 @@ inline void make_cold(const std::string& path) {
 }
 
 // A local store over a directory of its own.
-class LocalFixture final : public StoreFixture {
+class LocalFixture : public StoreFixture {
  public:
   explicit LocalFixture(IoOptions options, bool cold = false, LocalIoSeams seams = {})
       : log(std::make_shared<LogQueue>()), io(make_local_io(options, log, std::move(seams))), cold_(cold) {
