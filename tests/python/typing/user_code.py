@@ -34,4 +34,4 @@ def mistakes() -> None:
     hp.from_files("photos").shuffle(seed="seven")  # E: arg-type
     hp.from_files("photos").batch(32).loader(uneven="sometimes")  # E: arg-type
     hp.from_files("photos").batch(32).loader().no_such_method()  # E: attr-defined
-    hp.from_records("a.bin", "float32")  # E: call-arg
+    hp.from_records("a.bin", "float32")  # E: call-overload
