@@ -98,8 +98,8 @@ def files_limit(name: str, *arguments: str, default: bool = True) -> Limit:
     return Limit(name, "limit_files", ("--folder", "{path}", *arguments), default)
 
 
-def jpeg_limits(mode: str) -> tuple[Limit, ...]:
-    common = ("--data", "{path}", "--mode", mode)
+def jpeg_limits(view: str) -> tuple[Limit, ...]:
+    common = ("--folder", "{path}", "--mode", "partial", "--view", view)
     return (
         Limit("limit, 1 thread", "limit_jpeg", (*common, "--threads", "1")),
         Limit("limit, 2 threads", "limit_jpeg", (*common, "--threads", "2")),
