@@ -1,0 +1,151 @@
+"""``headpond demo``: the main job on made data, without a network, in less than a minute."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headpond.cli import _demo_training as training
+
+if TYPE_CHECKING:
+    from headpond.cli.env import Commands
+
+_CLASSES = 10
+_SHARDS = 8
+_EPOCHS = 2
+
+
+def add_parser(commands: Commands) -> None:
+    """Declares the subcommand."""
+    parser = commands.add_parser(
+        "demo", help="makes pictures, trains on them, stops, resumes, compares"
+    )
+    parser.add_argument("--count", type=int, default=2000, help="pictures to make (%(default)s)")
+    parser.add_argument("--dir", type=Path, help="where to make and keep them; default: for now")
+    parser.add_argument("--json", action="store_true", help="the table for programs")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Makes the data, trains, stops, resumes in a new process, prints the table."""
+    if arguments.count < 10 * _CLASSES:
+        print(f"headpond: --count must be at least {10 * _CLASSES}", file=sys.stderr)
+        return 2
+    folder = arguments.dir or Path(tempfile.mkdtemp(prefix="headpond-demo-"))
+    try:
+        return _Demo(folder, arguments.count, quiet=arguments.json).run()
+    finally:
+        if arguments.dir is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Demo:
+    def __init__(self, folder: Path, count: int, *, quiet: bool) -> None:
+        self._folder = folder
+        self._count = count
+        self._quiet = quiet
+        self._began = time.monotonic()
+
+    def _say(self, text: str) -> None:
+        out = sys.stderr if self._quiet else sys.stdout
+        print(f"[{time.monotonic() - self._began:5.1f} s] {text}", file=out, flush=True)
+
+    def run(self) -> int:
+        """Every step; 1 when resuming did not give what it must."""
+        self._make_pictures()
+        kind = "torch" if training.has_torch() else "numpy"
+        self._say(
+            f"training with {'torch' if kind == 'torch' else 'NumPy (torch is not installed)'}"
+        )
+        rows = [self._train("folder", kind), self._train("shards", kind)]
+        exact = self._stop_and_resume(kind)
+        rows += self._compare(kind)
+        if self._quiet:
+            print(json.dumps({"resumed_exactly": exact, "rows": rows}, indent=2))
+        else:
+            _print_table(rows)
+        return 0 if exact else 1
+
+    def _make_pictures(self) -> None:
+        from headpond import _core
+
+        shown = [time.monotonic()]
+
+        def progress(done: int, total: int) -> None:
+            if time.monotonic() - shown[0] > 2:
+                shown[0] = time.monotonic()
+                self._say(f"  {done:,} of {total:,}")
+
+        self._say(f"making {self._count:,} pictures of {_CLASSES} classes below {self._folder}")
+        threads = len(os.sched_getaffinity(0))
+        _core.write_demo_corpus(
+            os.fsencode(self._folder), self._count, _CLASSES, _SHARDS, threads, progress
+        )
+        made = sum(path.stat().st_size for path in self._folder.glob("folder/*/*"))
+        self._say(f"  {made / 1e6:.0f} MB, as a class folder and as {_SHARDS} tar shards")
+
+    def _job(self, source: str, kind: str) -> training.Job:
+        return training.Job(str(self._folder), source, kind, _CLASSES)
+
+    def _train(self, source: str, kind: str) -> dict[str, Any]:
+        run = training.Run(self._job(source, kind))
+        with run.loader:
+            for epoch in range(_EPOCHS):
+                passed = run.epoch(run.loader)
+                self._say(
+                    f"{source}, epoch {epoch}: loss {passed.first_loss:.3f} -> {passed.loss:.3f}"
+                )
+            return passed.row(f"headpond, {source}")
+
+    def _stop_and_resume(self, kind: str) -> bool:
+        """Stops in the middle of the second epoch; a new process does the rest."""
+        checkpoint = self._folder / "checkpoint.pickle"
+        job = self._job("shards", kind)
+        run = training.Run(job)
+        with run.loader:
+            run.epoch(run.loader)
+            half = len(run.loader) // 2
+            before = run.epoch(run.loader, steps=half)
+            run.save(checkpoint)
+        self._say(
+            f"stopped after {len(before.seen):,} pictures of epoch 1; resuming in a new process"
+        )
+        command = [sys.executable, "-m", "headpond.cli._demo_training", str(checkpoint)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        after = json.loads(done.stdout)
+        exact = sorted(before.seen + after["seen"]) == list(range(self._count))
+        self._say(
+            f"resumed: the other {len(after['seen']):,} pictures, loss {after['loss']:.3f}; "
+            + ("each was seen exactly once" if exact else "NOT each was seen exactly once")
+        )
+        return exact
+
+    def _compare(self, kind: str) -> list[dict[str, Any]]:
+        missing = training.missing_for_comparison()
+        if missing:
+            self._say(f"no comparison with torch's DataLoader: {missing} is not installed")
+            return []
+        rows = []
+        for workers in (0, len(os.sched_getaffinity(0))):
+            self._say(f"the same with torch's DataLoader and PIL, {workers} workers")
+            run = training.Run(self._job("folder", kind))
+            loader = training.torch_loader(self._job("folder", kind), workers)
+            rows.append(run.epoch(loader).row(f"torch DataLoader + PIL, {workers} workers"))
+        return rows
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    print(f"\n{'':36}{'samples/s':>11}{'waited':>9}{'CPU ms/sample':>15}")
+    for row in rows:
+        print(
+            f"{row['loader']:36}{row['samples_per_s']:>11,.0f}"
+            f"{row['waited_share']:>9.1%}{row['cpu_ms_per_sample']:>15.2f}"
+        )

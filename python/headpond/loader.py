@@ -1,0 +1,451 @@
+"""Loaders: what the training loop holds."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headpond import _core
+from headpond._host_memory import HostMemory, find_host_memory
+from headpond._ranks import Rank, check_rank, find_rank
+from headpond.engine import Engine, default_engine, parse_size
+from headpond.errors import Error, InvalidArgument, choice
+from headpond.pipeline import Pipeline, _Order, check_seed
+from headpond.ragged import Ragged
+from headpond.report import Report
+
+if TYPE_CHECKING:
+    from headpond.datasets import Dataset
+
+__all__ = ["Loader"]
+
+_ENDLESS = 2**40  # epochs
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Where a loader stands, counting batches handed out."""
+
+    epoch: int = 0
+    cursor: int = 0
+    pass_step: int = 0
+    ended: bool = False
+
+
+class Loader:
+    """Iterate over a pipeline's batches, one epoch per ``for``.
+
+    Made by :meth:`Pipeline.loader`; see there for the arguments.
+
+    Yields:
+        A dict of one array per field, shape ``(rows, *field.shape)``, in the field's dtype,
+        C-contiguous, writable and 64-byte aligned; a :class:`Ragged` where the size varies.
+        ``rows`` is the batch size, less only in an epoch's last batch or where a sample was
+        skipped.
+
+    Raises:
+        NotFound: An object does not exist.
+        CorruptData: A sample is damaged, with ``on_error="raise"``.
+        Timeout: No batch within ``timeout``; says what it waits for.
+        Error: Any other failure; ``.sample_index``, ``.uri`` and ``.range`` say where.
+
+    The order is the sampler's, whatever the number of threads. A batch's memory is reused when its
+    last array is dropped, never earlier.
+
+    Each ``for`` moves to the next epoch, also when it is left early. An iterator that returned
+    nothing leaves no trace; the first batch of a newer one replaces an older one, which then
+    raises.
+
+    Example:
+        >>> import headpond as hp, numpy as np
+        >>> loader = hp.from_arrays({"x": np.arange(6)}).batch(4).loader()
+        >>> [batch["x"].tolist() for batch in loader]
+        [[0, 1, 2, 3], [4, 5]]
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        framework: str = "numpy",
+        pin: str | bool = "auto",
+        prefetch: int | str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        seed: int | None = None,
+        uneven: str = "pad",
+        on_error: str = "raise",
+        max_errors: int = 100,
+        steps_per_epoch: int | None = None,
+        timeout: float | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        if pipeline._batch is None:
+            raise InvalidArgument("a loader makes batches: call batch(size) before loader()")
+        choice("framework", framework, ("numpy", "torch"))
+        if pin not in ("auto", True, False):
+            raise InvalidArgument(f'pin={pin!r} is none of "auto", True, False')
+        if steps_per_epoch is not None and steps_per_epoch <= 0:
+            raise InvalidArgument(f"steps_per_epoch={steps_per_epoch} must be above 0")
+        if timeout is not None and timeout <= 0:
+            raise InvalidArgument(f"timeout={timeout} must be above 0 seconds, or None")
+        if max_errors < 0:
+            raise InvalidArgument(f"max_errors={max_errors} must not be negative")
+        self._pipeline = pipeline
+        self._batch = pipeline._batch
+        self._framework = framework
+        self._pin = pin
+        self._prefetch = 0 if prefetch is None else parse_size(prefetch, "prefetch")
+        self._given_rank = check_rank(rank, world_size)
+        self._rank: Rank | None = None
+        order = pipeline._order or _Order()
+        self._seed = order.seed if seed is None else check_seed(seed)
+        self._uneven = choice("uneven", uneven, ("pad", "drop", "allow"))
+        self._on_error = choice("on_error", on_error, ("raise", "skip", "replace"))
+        self._max_errors = max_errors
+        self._pass_steps = steps_per_epoch or 0
+        self._timeout = None if timeout is None else float(timeout)
+        self._engine = engine
+        self._sampler = order.sampler(pipeline.dataset._core)
+
+        self._position = _Position()
+        self._next: _Position | None = _Position()  # where the next pass starts; None: by _position
+        self._batches: _core.Batches | None = None
+        self._closer: weakref.finalize[Any, Any] | None = None
+        self._current: weakref.ref[_Pass] | None = None
+        self._flows = False  # the core stands where the next pass starts, and reads ahead for it
+        self._closed = False
+
+    # -- iteration
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return _Pass(self, 1)
+
+    def epochs(self, count: int) -> Iterator[dict[str, Any]]:
+        """The batches of ``count`` passes, read ahead across their borders.
+
+        The rest of an epoch that a loaded state is in the middle of counts as one.
+        """
+        if count <= 0:
+            raise InvalidArgument(f"epochs({count}): at least 1")
+        return _Pass(self, count)
+
+    def __len__(self) -> int:
+        """Batches of this rank in a whole epoch, or ``steps_per_epoch``."""
+        return self._pass_steps or self._steps(self._find_rank()).count_from(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next ``for``.
+
+        After :meth:`load_state_dict`, its own epoch keeps the place in it; another starts anew.
+        """
+        if epoch < 0:
+            raise InvalidArgument(f"epoch {epoch} must not be negative")
+        start = self._next
+        if start is None or start.ended or start.epoch != epoch:
+            self._next = _Position(epoch)
+            self._flows = False
+
+    @property
+    def sampler(self) -> Loader:
+        """Itself: trainers call ``loader.sampler.set_epoch(n)``."""
+        return self
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset that it reads."""
+        return self._pipeline.dataset
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: JSON-able, less than 1 KiB, the same on every rank.
+
+        Counts batches handed out, never those read ahead. Taken after the last batch it resumes to
+        an empty pass; after the end of the loop, to the next epoch.
+        """
+        place = self._where()
+        text = _core.state_json(
+            self._order(), self._sampler, place.epoch, place.cursor, place.pass_step, place.ended
+        )
+        state: dict[str, Any] = json.loads(text)
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next ``for`` goes on from ``state``, once. ``{}`` changes nothing.
+
+        World size, batch size, prefetch and threads may differ from those of the loader that made
+        it; an iterator in use is replaced.
+
+        Raises:
+            InvalidArgument: The state is damaged, newer, or of another dataset, seed or shuffle.
+        """
+        if not state:
+            return
+        try:
+            text = json.dumps(state)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"this is no loader state: {error}", code="HP0301") from error
+        loaded = _core.LoaderState.parse(text, self._order())
+        self._detach()
+        self._flows = False
+        self._next = _Position(loaded.epoch, loaded.cursor, loaded.pass_step, loaded.ended)
+
+    def _order(self) -> _core.OrderIdentity:
+        dataset = self._pipeline.dataset._core
+        return _core.OrderIdentity(
+            dataset.fingerprint, dataset.size_digest, self._sampler, self._seed
+        )
+
+    def _where(self) -> _Position:
+        running = self._running()
+        if running is not None and running.handed_out():
+            return running.position()
+        return self._position if self._next is None else self._next
+
+    def _running(self) -> _Pass | None:
+        return None if self._current is None else self._current()
+
+    # -- passes
+
+    def _begin(self, beginning: _Pass) -> _core.Batches:
+        """Moves the core to where ``beginning`` starts; it is the current pass from now on."""
+        if self._closed:
+            raise Error("this loader is closed", code="HP0402")
+        self._detach()
+        rank = self._rank = self._find_rank()
+        steps = self._steps(rank)
+        start = self._start(steps)
+        batches = self._core_batches(steps)
+        beginning.start = start
+        pass_steps = beginning.passes * self._pass_steps
+        if self._flows:
+            batches.go_on(pass_steps)
+        else:
+            epochs = _ENDLESS if pass_steps else beginning.passes
+            batches.seek(start.epoch, start.cursor, epochs, start.pass_step, pass_steps)
+        self._flows = False
+        self._current = weakref.ref(beginning)
+        return batches
+
+    def _start(self, steps: _core.Steps) -> _Position:
+        start = self._next
+        if start is None:
+            # Left early, an epoch counts as done; a pass of steps_per_epoch goes on where it ended.
+            start = self._position
+            if not self._pass_steps:
+                start = _Position(start.epoch + 1)
+            elif not start.ended:
+                start = _Position(start.epoch, start.cursor)
+        if start.ended:
+            start = _Position(start.epoch + 1)
+        if not self._pass_steps:
+            return _Position(start.epoch, start.cursor)
+        if steps.count_from(0) == 0:
+            raise InvalidArgument(
+                "steps_per_epoch: the data make no batch, so no pass can be filled"
+            )
+        if start.pass_step < self._pass_steps and steps.count_from(start.cursor) == 0:
+            start = _Position(start.epoch + 1, 0, start.pass_step)
+        return start
+
+    def _handed_out(self) -> None:
+        """The current pass has returned a batch: from here on it counts."""
+        self._next = None
+
+    def _ended(self, ending: _Pass) -> None:
+        self._position = ending.end_position()
+        self._next = None
+        self._current = None
+        self._flows = self._pass_steps > 0  # what is in flight belongs to the next pass
+
+    def _left(self, leaving: _Pass) -> None:
+        """The current pass is broken off: what is in flight for it is cancelled."""
+        if leaving.handed_out():
+            self._position = leaving.position()
+        self._current = None
+        if self._batches is not None:
+            self._batches.cancel()
+
+    def _detach(self) -> None:
+        running = self._running()
+        if running is not None:
+            running.replace()
+
+    def _core_batches(self, steps: _core.Steps) -> _core.Batches:
+        if self._batches is not None and self._batches.is_ours():
+            return self._batches
+        self._flows = False
+        engine = self._engine or default_engine()
+        convert = None
+        if self._framework == "torch":
+            import torch
+
+            convert = torch.from_dlpack
+        items = {column.name: column.item for column in self._pipeline._columns}
+        batches = _core.Batches(
+            engine._core,
+            self._pipeline.dataset._core,
+            self._sampler,
+            self._pipeline._field_plans(),
+            steps,
+            self._seed,
+            self._on_error,
+            self._max_errors,
+            self._prefetch,
+            self._framework,
+            convert,
+            lambda name, values, offsets: Ragged(values, offsets, items[name]),
+            self._find_host(),
+        )
+        self._batches = batches
+        # Also at exit, before the engine's threads: nothing is in flight when Python ends.
+        self._closer = weakref.finalize(self, batches.stop)
+        return batches
+
+    def _find_host(self) -> HostMemory | None:
+        return find_host_memory(self._pin) if self._framework == "torch" else None
+
+    def _find_rank(self) -> Rank:
+        return self._rank or self._given_rank or find_rank()
+
+    def _steps(self, rank: Rank) -> _core.Steps:
+        return _core.Steps(
+            self._sampler.size,
+            self._batch.size,
+            rank.world_size,
+            rank.rank,
+            self._batch.drop_last,
+            self._uneven,
+        )
+
+    # -- the rest
+
+    def report(self) -> Report:
+        """What the loader did: batches, samples/s, the share of time waited and for what."""
+        if self._batches is None or not self._batches.is_ours():
+            return Report()
+        return Report.of(self._batches.statistics())
+
+    def close(self) -> None:
+        """Cancels what is in flight and waits for it, 2 s at most. Idempotent."""
+        self._detach()
+        self._closed = True
+        if self._closer is not None:
+            self._closer()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._running() is not None:
+            raise TypeError("a loader that is iterating cannot be pickled")
+        if self._engine is not None:
+            raise TypeError("a loader with an engine of its own cannot be pickled")
+        rank = self._given_rank or (None, None)
+        arguments = {
+            "framework": self._framework,
+            "pin": self._pin,
+            "prefetch": self._prefetch or None,
+            "rank": rank[0],
+            "world_size": rank[1],
+            "seed": self._seed,
+            "uneven": self._uneven,
+            "on_error": self._on_error,
+            "max_errors": self._max_errors,
+            "steps_per_epoch": self._pass_steps or None,
+            "timeout": self._timeout,
+        }
+        return _restore, (self._pipeline, arguments, self._next, self._position)
+
+    def __repr__(self) -> str:
+        place = self._where()
+        return f"Loader({self._pipeline!r}, epoch {place.epoch}, cursor {place.cursor})"
+
+
+def _restore(
+    pipeline: Pipeline, arguments: dict[str, Any], start: _Position | None, position: _Position
+) -> Loader:
+    loader = Loader(pipeline, **arguments)
+    loader._next = start
+    loader._position = position
+    return loader
+
+
+class _Pass(Iterator[dict[str, Any]]):
+    """One run over a loader's batches. Does nothing before its first ``next()``."""
+
+    def __init__(self, loader: Loader, passes: int) -> None:
+        self._loader = loader
+        self.passes = passes
+        self.start = _Position()
+        self._batches: _core.Batches | None = None
+        self._timeout = loader._timeout
+        self._counts = False  # has returned a batch
+        self._done = False
+        self._replaced = False
+
+    def __next__(self) -> dict[str, Any]:
+        batches = self._batches
+        if batches is None:
+            batches = self._first()
+        batch = batches.next(self._timeout)
+        if batch is None:
+            self._finish()
+            raise StopIteration
+        if not self._counts:
+            self._counts = True
+            self._loader._handed_out()
+        return batch
+
+    def _first(self) -> _core.Batches:
+        if self._done:
+            raise StopIteration
+        if self._replaced:
+            raise Error("this iterator was replaced by a newer one of its loader", code="HP0402")
+        self._batches = self._loader._begin(self)
+        return self._batches
+
+    def _finish(self) -> None:
+        self._loader._ended(self)
+        self._done = True
+        self._batches = None
+
+    def handed_out(self) -> bool:
+        """Has it returned a batch, so that it counts?"""
+        return self._counts
+
+    def position(self) -> _Position:
+        """After the last batch that it returned."""
+        assert self._batches is not None
+        core = self._batches
+        step = core.pass_step
+        if self.passes > 1 and step:
+            step = (step - 1) % max(self._loader._pass_steps, 1) + 1
+        if not self._loader._pass_steps:
+            step = 0
+        return _Position(core.epoch, core.cursor, step)
+
+    def end_position(self) -> _Position:
+        """After its loop has ended."""
+        assert self._batches is not None
+        loader = self._loader
+        if loader._pass_steps:
+            return _Position(self._batches.epoch, self._batches.cursor)
+        return _Position(self.start.epoch + self.passes - 1, loader._sampler.size, 0, True)
+
+    def replace(self) -> None:
+        """A newer pass, another state or close() takes over."""
+        self._loader._left(self)
+        self._replaced = True
+        self._batches = None
+
+    def __del__(self) -> None:
+        if self._batches is not None and not self._done and not self._replaced:
+            self._loader._left(self)

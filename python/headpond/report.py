@@ -1,0 +1,140 @@
+"""What a loader did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Report", "SampleError"]
+
+
+@dataclass(frozen=True)
+class SampleError:
+    """A sample that was skipped or replaced."""
+
+    sample_index: int
+    key: str
+    uri: str
+    range: tuple[int, int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a loader did since it was made. ``str()`` of it is for people.
+
+    Attributes:
+        batches: Handed out.
+        samples: Rows handed out, padding and replacements left out.
+        elapsed_s: From the first request to the last batch.
+        waited_s: Seconds of that in which no batch was ready, the first batch apart.
+        first_batch_s: Until the first batch: start-up.
+        waited_for: Seconds by cause: ``reading`` (bytes on their way from storage), ``cpu``
+            (copying and decoding), ``memory`` (the budget was used up).
+        utilisation: 1 - waited / elapsed after the first batch: the share of time for the model.
+        padded: Rows filled from the epoch's start (``uneven="pad"``).
+        skipped: Samples left out.
+        replaced: Samples that another row stands in for.
+        errors: Those samples, of this epoch.
+        counters: Bytes by source, CPU seconds of workers, slabs, page faults.
+    """
+
+    batches: int = 0
+    samples: int = 0
+    elapsed_s: float = 0.0
+    waited_s: float = 0.0
+    first_batch_s: float = 0.0
+    waited_for: dict[str, float] = field(default_factory=dict)
+    padded: int = 0
+    skipped: int = 0
+    replaced: int = 0
+    errors: list[SampleError] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the time after the first batch in which a batch was ready."""
+        running = self.elapsed_s - self.first_batch_s
+        return 1.0 - min(1.0, self.waited_s / running) if running > 0 else 1.0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples per second, start-up included."""
+        return self.samples / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @classmethod
+    def of(cls, statistics: dict[str, Any] | None) -> Report:
+        """From the counters of the core; None: nothing has run."""
+        if statistics is None:
+            return cls()
+        counters = dict(statistics)
+        causes = {
+            cause: counters.pop(f"waited_{cause}_s") for cause in ("reading", "cpu", "memory")
+        }
+        errors = [
+            SampleError(sample, key, uri, (start, stop), reason)
+            for sample, key, uri, start, stop, reason in counters.pop("errors")
+        ]
+        named = (
+            "batches",
+            "samples",
+            "elapsed_s",
+            "first_batch_s",
+            "padded",
+            "skipped",
+            "replaced",
+        )
+        values = {name: counters.pop(name) for name in named}
+        return cls(
+            waited_s=sum(causes.values()),
+            waited_for=causes,
+            errors=errors,
+            counters=counters,
+            **values,
+        )
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.batches:,} batches, {self.samples:,} samples in {self.elapsed_s:.2f} s"
+            f" ({self.samples_per_s:,.0f} samples/s)",
+            f"a batch was ready {self.utilisation:.1%} of the time;"
+            f" waited {self.waited_s:.2f} s ({_causes(self.waited_for)}),"
+            f" first batch after {self.first_batch_s * 1e3:.0f} ms",
+        ]
+        count = self.counters.get
+        if self.batches:
+            lines.append(
+                f"bytes: {_bytes(count('bytes_memory', 0))} from memory,"
+                f" {_bytes(count('bytes_storage', 0))} from storage,"
+                f" {_bytes(count('bytes_batch', 0))} in batches;"
+                f" workers {count('read_cpu_s', 0):.2f} s reading,"
+                f" {count('decode_cpu_s', 0):.2f} s decoding"
+            )
+            lines.append(
+                f"slabs: {count('slabs_allocated', 0):.0f} made,"
+                f" {count('slabs_reused', 0):.0f} reused;"
+                f" page faults of the process: {count('minor_faults', 0):.0f} minor,"
+                f" {count('major_faults', 0):.0f} major"
+            )
+        if self.padded or self.skipped or self.replaced:
+            lines.append(
+                f"{self.padded} rows padded, {self.skipped} samples skipped,"
+                f" {self.replaced} replaced"
+            )
+        lines += [f"  {error.uri}: {error.reason}" for error in self.errors[:10]]
+        if len(self.errors) > 10:
+            lines.append(f"  and {len(self.errors) - 10} more in report().errors")
+        return "\n".join(lines)
+
+
+def _causes(waited_for: dict[str, float]) -> str:
+    parts = [f"{cause} {seconds:.2f} s" for cause, seconds in waited_for.items() if seconds > 0]
+    return ", ".join(parts) or "nothing"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

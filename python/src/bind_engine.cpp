@@ -1,0 +1,86 @@
+#include "headpond/engine.h"
+
+#include "bindings.h"
+#include "errors.h"
+#include "fork_generation.h"
+
+namespace py = pybind11;
+
+namespace headpond::python {
+
+PyEngine::PyEngine(std::shared_ptr<Engine> engine)
+    : engine_(std::move(engine)), generation_(fork_generation()) {}
+
+PyEngine::~PyEngine() {
+  if (!is_ours()) {
+    new std::shared_ptr<Engine>(std::move(engine_));
+    return;
+  }
+  py::gil_scoped_release released;  // joins threads when it is the last owner
+  engine_.reset();
+}
+
+bool PyEngine::is_ours() const { return fork_generation() == generation_ && engine_->is_ours(); }
+
+const std::shared_ptr<Engine>& PyEngine::get() const {
+  if (!is_ours()) {
+    raise(Error(ErrorCode::forked, "this engine belongs to the process that was forked: make a new one here"));
+  }
+  return engine_;
+}
+
+namespace {
+
+IoBackend parse_backend(const std::string& name) {
+  if (name == "auto") return IoBackend::automatic;
+  if (name == "uring") return IoBackend::uring;
+  if (name == "threads") return IoBackend::threads;
+  raise(Error(ErrorCode::invalid_argument, "io=" + name + " is none of auto, uring, threads"));
+}
+
+std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth, unsigned cpu_threads,
+                                      std::uint64_t memory_bytes, unsigned ranks_on_node, int nice) {
+  EngineOptions options;
+  options.io.backend = parse_backend(io);
+  if (io_depth > 0) options.io.depth = io_depth;
+  options.cpu_threads = cpu_threads;
+  options.memory_bytes = memory_bytes;
+  options.ranks_on_node = ranks_on_node;
+  options.nice = nice;
+  return std::make_unique<PyEngine>(Engine::make(std::move(options)));
+}
+
+py::dict status(const PyEngine& engine) {
+  const auto status = engine.get()->status();
+  py::dict dict;
+  dict["io"] = status.io.backend;
+  dict["io_reason"] = status.io.reason;
+  dict["fixed_buffers"] = status.io.fixed_buffers;
+  dict["cpu_threads"] = status.cpu_threads;
+  dict["started"] = status.started;
+  dict["memory_bytes"] = status.memory_bytes;
+  dict["memory_used"] = status.memory_used;
+  dict["memory_peak"] = status.memory_peak;
+  return dict;
+}
+
+}  // namespace
+
+void bind_engine(py::module_& module) {
+  py::class_<PyEngine>(module, "Engine")
+      .def(py::init(&make_engine), py::arg("io"), py::arg("io_depth"), py::arg("cpu_threads"),
+           py::arg("memory_bytes"), py::arg("ranks_on_node"), py::arg("nice"))
+      .def("status", &status)
+      .def("is_ours", &PyEngine::is_ours)
+      .def("close", [](const PyEngine& engine) {
+        if (!engine.is_ours()) return;
+        const auto held = engine.get();
+        {
+          py::gil_scoped_release released;
+          held->close();
+        }
+        emit(*held->log());
+      });
+}
+
+}  // namespace headpond::python

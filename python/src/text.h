@@ -1,0 +1,15 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headpond::python {
+
+// Names are bytes: what is not UTF-8 appears in Python by surrogateescape (PEP 383).
+pybind11::str text(std::string_view bytes);
+pybind11::list texts(const std::vector<std::string>& bytes);
+
+}  // namespace headpond::python

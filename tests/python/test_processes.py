@@ -1,0 +1,282 @@
+"""Fork, spawn, signals, exit, threads: never a hang, nothing left."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headpond as hp
+
+
+def loader(n: int = 1000, size: int = 10, **options: object) -> hp.Loader:
+    pipe = hp.from_arrays({"x": np.arange(n)}).shuffle(seed=1).batch(size)
+    return pipe.loader(**options)  # type: ignore[arg-type]
+
+
+def values(batches: object) -> list[int]:
+    return [int(x) for batch in batches for x in batch["x"]]  # type: ignore[attr-defined]
+
+
+def in_child(work: Callable[[], object], timeout: float = 30) -> None:
+    """Runs work in a forked child; what it raises fails the test."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    limit = time.monotonic() + timeout
+    while time.monotonic() < limit:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            assert status == 0
+            return
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the child hangs")
+
+
+def test_a_child_forked_before_the_epoch_iterates() -> None:
+    shared = loader()
+    expected = values(loader())
+    in_child(lambda: check(values(shared) == expected))
+    assert values(shared) == expected
+
+
+def check(right: bool) -> None:
+    assert right
+
+
+def test_a_child_forked_in_mid_epoch_gets_a_fresh_engine_or_a_clear_error() -> None:
+    shared = loader()
+    expected = values(loader())
+    iterator = iter(shared)
+    seen = values([next(iterator), next(iterator)])
+    held = next(iterator)
+    seen += values([held])
+
+    def work() -> None:
+        try:
+            next(iterator)
+        except hp.Error as error:
+            check(error.code == "HP0403")
+        else:
+            raise AssertionError("the parent's iterator works in the child")
+        check(shared.state_dict()["cursor"] == 30)
+        check(len(values(shared)) == 1000)
+        check(values(loader()) == expected)
+        check(len(held["x"]) == 10)
+        shared.close()
+
+    in_child(work)
+    assert seen + values(iterator) == expected, "the parent is exact"
+
+
+def test_a_child_drops_what_it_inherited_without_harm() -> None:
+    def work() -> None:
+        nonlocal shared, held
+        del shared
+        held.clear()
+        gc.collect()
+
+    shared: hp.Loader | None = loader()
+    held = []
+    for batch in shared:
+        held.append(batch)
+        if len(held) == 20:
+            break
+    in_child(work)
+    assert len(held) == 20
+
+
+def test_a_child_forked_after_the_epoch_iterates() -> None:
+    shared = loader()
+    first = values(shared)
+    in_child(lambda: check(values(shared) != first))
+
+
+def test_forks_during_an_epoch_leave_every_batch_right() -> None:
+    expected = values(loader(4000))
+    seen = []
+    for step, batch in enumerate(loader(4000)):
+        if step % 80 == 0:
+            in_child(lambda: check(len(values(loader(100))) == 100))
+        seen += batch["x"].tolist()
+    assert seen == expected
+
+
+def sum_of(pickled: hp.Loader) -> int:
+    return sum(values(pickled))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_loader_works_in_other_processes(method: str) -> None:
+    values(loader())
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(sum_of, (loader(),)) == sum(range(1000))
+
+
+def start(program: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, sys, signal, time\nimport numpy as np\nimport headpond as hp\n" + program,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def running(then: str) -> str:
+    """A program with an epoch under way."""
+    return f"""
+x = hp.from_arrays({{"x": np.arange(1000)}}).batch(10).loader()
+iterator = iter(x)
+next(iterator)
+{then}
+"""
+
+
+def test_ctrl_c_in_next_is_seen_within_200_ms() -> None:
+    # The waiting itself is tested where it happens: a batch that can never be ready.
+    process = start(
+        """
+from headpond import _host_memory
+class Never:
+    "Memory that takes for ever to come."
+    def allocate(self, size):
+        print("waiting", flush=True)
+        while True: time.sleep(0.05)
+    def pointer(self, memory): return 0
+    def view(self, *arguments): return None
+import headpond.loader
+headpond.loader.find_host_memory = lambda pin: Never()
+loader = hp.from_arrays({"x": np.arange(1000)}).batch(10).loader()
+loader._pin = True
+try:
+    next(iter(loader))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - sent < 5
+    assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "del iterator, x",
+        "x.close()",
+        "sys.exit(0)",
+        "kept = next(iterator)",
+        "other = hp.Engine(); y = x._pipeline.loader(engine=other); next(iter(y))",
+    ],
+)
+def test_the_interpreter_exits_in_time_whatever_is_open(end: str) -> None:
+    process = start(running(end))
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert errors == ""
+
+
+def test_an_exception_in_the_loop_exits_with_it() -> None:
+    process = start(running("raise SystemError('boom')"))
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert errors.strip().endswith("boom")
+
+
+def test_loaders_of_several_threads_do_not_disturb_each_other() -> None:
+    expected = values(loader())
+    results: dict[int, list[int]] = {}
+
+    def work(number: int) -> None:
+        results[number] = values(loader())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == dict.fromkeys(range(8), expected)
+
+
+def test_close_ends_a_next_that_waits_in_another_thread() -> None:
+    engine = hp.Engine(cpu_threads=1)
+    used = loader(100000, 1, engine=engine)
+    iterator = iter(used)
+    next(iterator)
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in iterator:
+                pass
+        except hp.Error as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    used.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    engine.close()
+
+
+def counts() -> tuple[int, int]:
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+def resident_mb() -> float:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096 / 1e6
+
+
+def test_a_thousand_loaders_broken_off_leave_nothing(photos: Path) -> None:
+    pipe = hp.from_files(photos).shuffle(seed=1).batch(4)
+    random = np.random.default_rng(0)
+
+    def broken_off(stop: int) -> None:
+        for step, _ in enumerate(pipe.loader()):
+            if step == stop:
+                break
+
+    for _ in range(50):  # the pools that loaders share reach their size
+        broken_off(int(random.integers(0, 30)))
+    gc.collect()
+    before, memory = counts(), resident_mb()
+    for _ in range(1000):
+        broken_off(int(random.integers(0, 30)))
+    gc.collect()
+    threads, files = counts()
+    assert threads <= before[0]
+    assert files <= before[1] + 2
+    assert resident_mb() < memory + 100
