@@ -332,10 +332,10 @@ class Loader:
 
     def close(self) -> None:
         """Cancels what is in flight and waits for it, 2 s at most. Idempotent."""
-        self._detach()
         self._closed = True
         if self._closer is not None:
-            self._closer()
+            self._closer()  # first, so that a next() that waits in another thread says "closed"
+        self._detach()
 
     def __enter__(self) -> Loader:
         return self
@@ -378,6 +378,10 @@ def _restore(
     return loader
 
 
+def _replaced() -> Error:
+    return Error("this iterator was replaced, or its loader closed", code="HP0402")
+
+
 class _Pass(Iterator[dict[str, Any]]):
     """One run over a loader's batches. Does nothing before its first ``next()``."""
 
@@ -397,6 +401,8 @@ class _Pass(Iterator[dict[str, Any]]):
             batches = self._first()
         batch = batches.next(self._timeout)
         if batch is None:
+            if self._replaced:
+                raise _replaced()
             self._finish()
             raise StopIteration
         if not self._counts:
@@ -408,7 +414,7 @@ class _Pass(Iterator[dict[str, Any]]):
         if self._done:
             raise StopIteration
         if self._replaced:
-            raise Error("this iterator was replaced by a newer one of its loader", code="HP0402")
+            raise _replaced()
         self._batches = self._loader._begin(self)
         return self._batches
 

@@ -25,14 +25,14 @@ using DatasetPtr = std::shared_ptr<const Dataset>;
 using BoundDataset = std::shared_ptr<Dataset>;
 BoundDataset bound(DatasetPtr dataset) { return std::const_pointer_cast<Dataset>(std::move(dataset)); }
 
-Source make_source(std::vector<std::string> paths, std::shared_ptr<Manifest> manifest) {
-  return {std::move(paths), std::move(manifest)};
+Source make_source(const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest) {
+  return {{paths.begin(), paths.end()}, std::move(manifest)};
 }
 
 // Opening on a thread that may be interrupted: `progress` (or None) is called with the GIL
 // a few times a second, and signals are looked for.
 template <class Open>
-BoundDataset open(const PyEngine& engine, const std::string& index_folder, const py::object& progress, Open&& call) {
+BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress, Open&& call) {
   using Steady = std::chrono::steady_clock;
   const auto held = engine.get();
   OpenContext context;
@@ -83,8 +83,8 @@ class SampleReader {
  public:
   SampleReader(const Dataset& dataset, std::shared_ptr<Store> store) : dataset_(dataset), store_(std::move(store)) {}
 
-  py::list read(const std::vector<std::uint64_t>& samples, const std::vector<std::size_t>& fields) {
-    py::list values;
+  py::typing::List<py::dict> read(const std::vector<std::uint64_t>& samples, const std::vector<std::size_t>& fields) {
+    py::typing::List<py::dict> values;
     for (std::size_t i = 0; i < samples.size(); ++i) values.append(py::dict());
     for (const auto field : fields) locate(samples, field, values);
     const auto failed = [&] {
@@ -184,7 +184,7 @@ class SampleReader {
   std::vector<Read> reads_;
 };
 
-py::list read_samples(const BoundDataset& dataset, const PyEngine& engine, const std::vector<std::uint64_t>& samples,
+py::typing::List<py::dict> read_samples(const BoundDataset& dataset, const PyEngine& engine, const std::vector<std::uint64_t>& samples,
                       const std::optional<std::vector<std::string>>& names) {
   for (const auto sample : samples) checked(*dataset, sample);
   std::vector<std::size_t> fields;
@@ -231,10 +231,10 @@ std::optional<DType> optional_dtype(const std::optional<std::string>& name) {
 
 void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops) {
   module.def("open_files",
-             [](const PyEngine& engine, std::vector<std::string> paths, std::shared_ptr<Manifest> manifest,
-                const std::string& index_folder, const py::object& progress, const std::string& pattern,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+                const py::bytes& index_folder, const py::object& progress, const std::string& pattern,
                 bool folder_labels) {
-               const auto source = make_source(std::move(paths), std::move(manifest));
+               const auto source = make_source(paths, std::move(manifest));
                return open(engine, index_folder, progress, [&](OpenContext& context) {
                  return headpond::open_files(source, {pattern, folder_labels}, context);
                });
@@ -242,18 +242,18 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
              py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
              py::arg("pattern"), py::arg("folder_labels"));
   module.def("open_webdataset",
-             [](const PyEngine& engine, std::vector<std::string> paths, std::shared_ptr<Manifest> manifest,
-                const std::string& index_folder, const py::object& progress) {
-               const auto source = make_source(std::move(paths), std::move(manifest));
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+                const py::bytes& index_folder, const py::object& progress) {
+               const auto source = make_source(paths, std::move(manifest));
                return open(engine, index_folder, progress,
                            [&](OpenContext& context) { return headpond::open_webdataset(source, context); });
              },
              py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"));
   module.def("open_records",
-             [](const PyEngine& engine, std::vector<std::string> paths, std::shared_ptr<Manifest> manifest,
-                const std::string& index_folder, const py::object& progress, const std::optional<std::string>& dtype,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+                const py::bytes& index_folder, const py::object& progress, const std::optional<std::string>& dtype,
                 bool swapped, std::vector<std::uint64_t> shape, std::uint64_t header_bytes) {
-               const auto source = make_source(std::move(paths), std::move(manifest));
+               const auto source = make_source(paths, std::move(manifest));
                const RecordsOptions options{optional_dtype(dtype), swapped, std::move(shape), header_bytes};
                return open(engine, index_folder, progress,
                            [&](OpenContext& context) { return headpond::open_records(source, options, context); });
@@ -261,10 +261,10 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
              py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
              py::arg("dtype"), py::arg("swapped"), py::arg("shape"), py::arg("header_bytes"));
   module.def("open_tokens",
-             [](const PyEngine& engine, std::vector<std::string> paths, std::shared_ptr<Manifest> manifest,
-                const std::string& index_folder, const py::object& progress, const std::string& dtype, bool swapped,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+                const py::bytes& index_folder, const py::object& progress, const std::string& dtype, bool swapped,
                 std::uint64_t window, std::uint64_t stride) {
-               const auto source = make_source(std::move(paths), std::move(manifest));
+               const auto source = make_source(paths, std::move(manifest));
                const TokensOptions options{value_or_raise(parse_dtype(dtype)), swapped, window, stride};
                return open(engine, index_folder, progress,
                            [&](OpenContext& context) { return headpond::open_tokens(source, options, context); });

@@ -11,7 +11,7 @@ namespace py = pybind11;
 namespace headpond::python {
 namespace {
 
-void write_corpus(const std::string& directory, std::uint64_t count, std::uint32_t classes, std::uint64_t shards,
+void write_corpus(const py::bytes& directory, std::uint64_t count, std::uint32_t classes, std::uint64_t shards,
                   int threads, const py::object& progress) {
   bool raised = false;
   DemoCorpus corpus;

@@ -22,13 +22,15 @@ std::uint64_t checked(const Manifest& manifest, std::uint64_t index) {
 void bind_manifest(py::module_& module) {
   // Immutable behind its interface: the const of the pointer is cast away for the binding only.
   py::class_<Manifest, std::shared_ptr<Manifest>>(module, "Manifest")
-      .def_static("load", [](const std::string& path) {
+      .def_static("load", [](const py::bytes& bytes) {
+             const std::string path = bytes;
              py::gil_scoped_release released;
              auto loaded = Manifest::load(path);
              py::gil_scoped_acquire held;
              return std::const_pointer_cast<Manifest>(value_or_raise(std::move(loaded)));
            }, py::arg("path"))
-      .def("save", [](const Manifest& manifest, const std::string& path) {
+      .def("save", [](const Manifest& manifest, const py::bytes& bytes) {
+             const std::string path = bytes;
              py::gil_scoped_release released;
              auto saved = manifest.save(path);
              py::gil_scoped_acquire held;

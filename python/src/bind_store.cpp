@@ -145,11 +145,11 @@ void read_ranges(std::vector<Range>& ranges) {
   }
 }
 
-using Request = std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::uint64_t>>;
+using Request = std::tuple<py::bytes, std::optional<std::uint64_t>, std::optional<std::uint64_t>>;
 
 Range resolve(Engine& engine, const Request& request) {
   Range range;
-  range.place = find(engine, std::get<0>(request));
+  range.place = find(engine, std::string(std::get<0>(request)));
   range.range.start = std::get<1>(request).value_or(0);
   if (const auto stop = std::get<2>(request)) {
     range.range.stop = *stop;
@@ -166,8 +166,8 @@ Range resolve(Engine& engine, const Request& request) {
   return range;
 }
 
-py::list read_many(const PyEngine& engine, const std::vector<Request>& requests) {
-  py::list values;
+py::typing::List<py::bytes> read_many(const PyEngine& engine, const std::vector<Request>& requests) {
+  py::typing::List<py::bytes> values;
   std::vector<Range> ranges;
   for (const auto& request : requests) {
     Range range = resolve(*engine.get(), request);
@@ -182,7 +182,7 @@ py::list read_many(const PyEngine& engine, const std::vector<Request>& requests)
   return values;
 }
 
-std::uint64_t read_into(const PyEngine& engine, const std::string& uri, std::uint64_t start, const py::buffer& out) {
+std::uint64_t read_into(const PyEngine& engine, const py::bytes& uri, std::uint64_t start, const py::buffer& out) {
   const auto info = out.request(/*writable=*/true);
   const auto size = static_cast<std::uint64_t>(info.size * info.itemsize);
   if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
@@ -194,19 +194,19 @@ std::uint64_t read_into(const PyEngine& engine, const std::string& uri, std::uin
   return size;
 }
 
-py::dict stat(const PyEngine& engine, const std::string& uri) {
-  const auto place = find(*engine.get(), uri);
+py::dict stat(const PyEngine& engine, const py::bytes& uri) {
+  const auto place = find(*engine.get(), std::string(uri));
   return info_dict(stat_object(place), place.uri);
 }
 
-py::list list(const PyEngine& engine, const std::string& uri_text) {
-  const auto uri = value_or_raise(Uri::parse(uri_text));
+py::typing::List<py::dict> list(const PyEngine& engine, const py::bytes& uri_text) {
+  const auto uri = value_or_raise(Uri::parse(std::string(uri_text)));
   const auto store = value_or_raise(engine.get()->stores().open(uri));
   Result<std::vector<ObjectInfo>> listed = [&] {
     py::gil_scoped_release released;
     return list_blocking(*store);
   }();
-  py::list infos;
+  py::typing::List<py::dict> infos;
   for (const auto& info : value_or_raise(std::move(listed))) {
     infos.append(info_dict(info, uri.join(info.name).to_string()));
   }

@@ -13,8 +13,8 @@ py::str text(std::string_view bytes) {
   return py::reinterpret_steal<py::str>(decoded);
 }
 
-py::list texts(const std::vector<std::string>& bytes) {
-  py::list list;
+py::typing::List<py::str> texts(const std::vector<std::string>& bytes) {
+  py::typing::List<py::str> list;
   for (const auto& entry : bytes) list.append(text(entry));
   return list;
 }
