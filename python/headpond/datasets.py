@@ -192,7 +192,7 @@ class Dataset(Verbs):
 
     def locate(self, index: SupportsIndex) -> list[tuple[str, int, int]]:
         """Where a sample lies: ``(uri, start, stop)`` for each of its fields."""
-        return [tuple(place) for place in self._core.locate(self._position(index))]
+        return self._core.locate(self._position(index))
 
     def key(self, index: SupportsIndex) -> str:
         """A sample's name in its store."""

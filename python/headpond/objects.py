@@ -87,12 +87,14 @@ def read_into(uri: Path, start: int, out: Any) -> int:
 
 def stat(uri: Path) -> ObjectInfo:
     """Size and version of an object, without reading it."""
-    return ObjectInfo(**_core.stat(default_engine()._core, store_path(uri)))
+    return ObjectInfo(**_core.stat_object(default_engine()._core, store_path(uri)))
 
 
 def list(uri: Path) -> builtins.list[ObjectInfo]:
     """The objects below a directory-like URI, at any depth, in the order of their name's bytes."""
-    return [ObjectInfo(**info) for info in _core.list(default_engine()._core, store_path(uri))]
+    return [
+        ObjectInfo(**info) for info in _core.list_objects(default_engine()._core, store_path(uri))
+    ]
 
 
 class Manifest:

@@ -345,7 +345,7 @@ class Pipeline(Verbs):
         self._before_batch("select")
         if not names:
             raise InvalidArgument("select() needs at least one field")
-        columns = []
+        columns: list[_Column] = []
         for name in names:
             if name in (column.name for column in columns):
                 raise InvalidArgument(f'"{name}" is selected twice')

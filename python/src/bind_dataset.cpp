@@ -13,6 +13,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "text.h"
+#include "typed.h"
 
 namespace py = pybind11;
 
@@ -25,8 +26,8 @@ using DatasetPtr = std::shared_ptr<const Dataset>;
 using BoundDataset = std::shared_ptr<Dataset>;
 BoundDataset bound(DatasetPtr dataset) { return std::const_pointer_cast<Dataset>(std::move(dataset)); }
 
-Source make_source(const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest) {
-  return {{paths.begin(), paths.end()}, std::move(manifest)};
+Source make_source(const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest) {
+  return {{paths.begin(), paths.end()}, manifest.value_or(nullptr)};
 }
 
 // Opening on a thread that may be interrupted: `progress` (or None) is called with the GIL
@@ -58,8 +59,10 @@ BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const p
   return bound(value_or_raise(std::move(opened)));
 }
 
-py::typing::List<py::tuple> fields(const Dataset& dataset) {
-  py::typing::List<py::tuple> list;
+using FieldTuple = py::typing::Tuple<py::str, py::str, py::typing::Optional<IntTuple>>;
+
+py::typing::List<FieldTuple> fields(const Dataset& dataset) {
+  py::typing::List<FieldTuple> list;
   for (const auto& field : dataset.fields()) {
     py::object shape = py::none();
     if (field.shape) {
@@ -83,9 +86,9 @@ class SampleReader {
  public:
   SampleReader(const Dataset& dataset, std::shared_ptr<Store> store) : dataset_(dataset), store_(std::move(store)) {}
 
-  py::typing::List<py::dict> read(const std::vector<std::uint64_t>& samples, const std::vector<std::size_t>& fields) {
-    py::typing::List<py::dict> values;
-    for (std::size_t i = 0; i < samples.size(); ++i) values.append(py::dict());
+  py::typing::List<NamedValues> read(const std::vector<std::uint64_t>& samples, const std::vector<std::size_t>& fields) {
+    py::typing::List<NamedValues> values;
+    for (std::size_t i = 0; i < samples.size(); ++i) values.append(NamedValues());
     for (const auto field : fields) locate(samples, field, values);
     const auto failed = [&] {
       py::gil_scoped_release released;
@@ -184,7 +187,7 @@ class SampleReader {
   std::vector<Read> reads_;
 };
 
-py::typing::List<py::dict> read_samples(const BoundDataset& dataset, const PyEngine& engine, const std::vector<std::uint64_t>& samples,
+py::typing::List<NamedValues> read_samples(const BoundDataset& dataset, const PyEngine& engine, const std::vector<std::uint64_t>& samples,
                       const std::optional<std::vector<std::string>>& names) {
   for (const auto sample : samples) checked(*dataset, sample);
   std::vector<std::size_t> fields;
@@ -231,10 +234,10 @@ std::optional<DType> optional_dtype(const std::optional<std::string>& name) {
 
 void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops) {
   module.def("open_files",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
                 const py::bytes& index_folder, const py::object& progress, const std::string& pattern,
                 bool folder_labels) {
-               const auto source = make_source(paths, std::move(manifest));
+               const auto source = make_source(paths, manifest);
                return open(engine, index_folder, progress, [&](OpenContext& context) {
                  return headpond::open_files(source, {pattern, folder_labels}, context);
                });
@@ -242,18 +245,18 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
              py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
              py::arg("pattern"), py::arg("folder_labels"));
   module.def("open_webdataset",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
                 const py::bytes& index_folder, const py::object& progress) {
-               const auto source = make_source(paths, std::move(manifest));
+               const auto source = make_source(paths, manifest);
                return open(engine, index_folder, progress,
                            [&](OpenContext& context) { return headpond::open_webdataset(source, context); });
              },
              py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"));
   module.def("open_records",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
                 const py::bytes& index_folder, const py::object& progress, const std::optional<std::string>& dtype,
                 bool swapped, std::vector<std::uint64_t> shape, std::uint64_t header_bytes) {
-               const auto source = make_source(paths, std::move(manifest));
+               const auto source = make_source(paths, manifest);
                const RecordsOptions options{optional_dtype(dtype), swapped, std::move(shape), header_bytes};
                return open(engine, index_folder, progress,
                            [&](OpenContext& context) { return headpond::open_records(source, options, context); });
@@ -261,10 +264,10 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
              py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
              py::arg("dtype"), py::arg("swapped"), py::arg("shape"), py::arg("header_bytes"));
   module.def("open_tokens",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, std::shared_ptr<Manifest> manifest,
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
                 const py::bytes& index_folder, const py::object& progress, const std::string& dtype, bool swapped,
                 std::uint64_t window, std::uint64_t stride) {
-               const auto source = make_source(paths, std::move(manifest));
+               const auto source = make_source(paths, manifest);
                const TokensOptions options{value_or_raise(parse_dtype(dtype)), swapped, window, stride};
                return open(engine, index_folder, progress,
                            [&](OpenContext& context) { return headpond::open_tokens(source, options, context); });
@@ -293,7 +296,7 @@ void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
       .def("key", [](const Dataset& dataset, std::uint64_t index) { return text(dataset.key(checked(dataset, index))); },
            py::arg("index"))
       .def("locate", [](const Dataset& dataset, std::uint64_t index) {
-             py::typing::List<py::tuple> ranges;
+             py::typing::List<py::typing::Tuple<py::str, py::int_, py::int_>> ranges;
              for (const auto& range : value_or_raise(dataset.locate(index))) {
                ranges.append(py::make_tuple(text(range.uri), range.range.start, range.range.stop));
              }

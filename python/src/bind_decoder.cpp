@@ -11,6 +11,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "headpond/dataset.h"
+#include "typed.h"
 
 namespace py = pybind11;
 
@@ -55,12 +56,12 @@ BoundDecoder named_decoder(const std::string& name, const Dataset& dataset, cons
       name, dataset.fields()[index], {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()})));
 }
 
-py::object shape(const Decoder& decoder) {
+py::typing::Optional<IntTuple> shape(const Decoder& decoder) {
   const auto& field = decoder.output();
-  if (!field.shape) return py::none();
+  if (!field.shape) return py::typing::Optional<IntTuple>(py::none());
   py::tuple extents(field.shape->size());
   for (std::size_t i = 0; i < field.shape->size(); ++i) extents[i] = py::int_((*field.shape)[i]);
-  return extents;
+  return py::typing::Optional<IntTuple>(std::move(extents));
 }
 
 }  // namespace

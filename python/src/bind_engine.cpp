@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "fork_generation.h"
+#include "typed.h"
 
 namespace py = pybind11;
 
@@ -50,9 +51,9 @@ std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth, 
   return std::make_unique<PyEngine>(Engine::make(std::move(options)));
 }
 
-py::dict status(const PyEngine& engine) {
+NamedValues status(const PyEngine& engine) {
   const auto status = engine.get()->status();
-  py::dict dict;
+  NamedValues dict;
   dict["io"] = status.io.backend;
   dict["io_reason"] = status.io.reason;
   dict["fixed_buffers"] = status.io.fixed_buffers;

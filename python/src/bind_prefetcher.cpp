@@ -16,6 +16,7 @@
 #include "fork_generation.h"
 #include "host_memory.h"
 #include "text.h"
+#include "typed.h"
 
 namespace py = pybind11;
 
@@ -33,8 +34,8 @@ struct Position {
   bool last = false;  // of its epoch
 };
 
-py::dict statistics_dict(const LoaderStatistics& statistics) {
-  py::dict dict;
+NamedValues statistics_dict(const LoaderStatistics& statistics) {
+  NamedValues dict;
   dict["batches"] = statistics.batches;
   dict["samples"] = statistics.samples;
   dict["padded"] = statistics.padded;
@@ -116,7 +117,7 @@ class Batches {
   }
 
   // The next batch, or None at the end of the pass.
-  py::object next(std::optional<double> timeout_s) {
+  OptionalNamedValues next(std::optional<double> timeout_s) {
     check_ours();
     drops_->drain();
     std::optional<Steady::time_point> asked;
@@ -150,7 +151,7 @@ class Batches {
 
   bool is_ours() const { return fork_generation() == generation_; }
   const Position& position() const { return position_; }
-  py::dict statistics() const {
+  NamedValues statistics() const {
     check_ours();
     return statistics_dict(prefetcher_->statistics());
   }
@@ -257,12 +258,13 @@ OnError parse_on_error(const std::string& name) {
 }
 
 FieldPlan make_field_plan(const Dataset& dataset, const std::string& kind, std::string name,
-                          const std::string& source, std::shared_ptr<Decoder> decoder, std::optional<double> pad) {
+                          const std::string& source, std::optional<std::shared_ptr<Decoder>> decoder,
+                          std::optional<double> pad) {
   FieldPlan plan;
   plan.kind = parse_kind(kind);
   plan.name = std::move(name);
   if (plan.kind == FieldPlan::Kind::stored) plan.source = value_or_raise(dataset.field_index(source));
-  plan.decoder = std::move(decoder);
+  plan.decoder = decoder.value_or(nullptr);
   plan.pad = pad;
   return plan;
 }

@@ -9,6 +9,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "headpond/slab.h"
+#include "typed.h"
 
 namespace py = pybind11;
 
@@ -36,10 +37,10 @@ py::capsule to_dlpack(const Array& array, const py::object& stream, const Dlpack
   return array.dlpack(max_version && max_version->first >= 1, copy.value_or(false));
 }
 
-py::tuple int_tuple(const std::vector<std::int64_t>& values) {
+IntTuple int_tuple(const std::vector<std::int64_t>& values) {
   py::tuple tuple(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) tuple[i] = py::int_(values[i]);
-  return tuple;
+  return IntTuple(std::move(tuple));
 }
 
 py::buffer_info to_buffer(const Array& array) {
@@ -51,8 +52,8 @@ py::buffer_info to_buffer(const Array& array) {
           {shape.begin(), shape.end()}, {strides.begin(), strides.end()}};
 }
 
-py::dict array_interface(const Array& array) {
-  py::dict dict;
+NamedValues array_interface(const Array& array) {
+  NamedValues dict;
   dict["version"] = 3;
   dict["shape"] = int_tuple(array.shape());
   dict["typestr"] = numpy_dtype(array.dtype()).attr("str");

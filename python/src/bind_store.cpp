@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "text.h"
+#include "typed.h"
 
 namespace py = pybind11;
 
@@ -98,8 +99,8 @@ ObjectInfo stat_object(const Place& place) {
   return value_or_raise(std::move(info));
 }
 
-py::dict info_dict(const ObjectInfo& info, const std::string& uri) {
-  py::dict dict;
+NamedValues info_dict(const ObjectInfo& info, const std::string& uri) {
+  NamedValues dict;
   dict["uri"] = text(uri);
   dict["size"] = info.version.size;
   dict["mtime_ns"] = info.version.mtime_ns == 0 ? py::object(py::none()) : py::int_(info.version.mtime_ns);
@@ -194,19 +195,19 @@ std::uint64_t read_into(const PyEngine& engine, const py::bytes& uri, std::uint6
   return size;
 }
 
-py::dict stat(const PyEngine& engine, const py::bytes& uri) {
+NamedValues stat(const PyEngine& engine, const py::bytes& uri) {
   const auto place = find(*engine.get(), std::string(uri));
   return info_dict(stat_object(place), place.uri);
 }
 
-py::typing::List<py::dict> list(const PyEngine& engine, const py::bytes& uri_text) {
+py::typing::List<NamedValues> list(const PyEngine& engine, const py::bytes& uri_text) {
   const auto uri = value_or_raise(Uri::parse(std::string(uri_text)));
   const auto store = value_or_raise(engine.get()->stores().open(uri));
   Result<std::vector<ObjectInfo>> listed = [&] {
     py::gil_scoped_release released;
     return list_blocking(*store);
   }();
-  py::typing::List<py::dict> infos;
+  py::typing::List<NamedValues> infos;
   for (const auto& info : value_or_raise(std::move(listed))) {
     infos.append(info_dict(info, uri.join(info.name).to_string()));
   }
@@ -218,8 +219,8 @@ py::typing::List<py::dict> list(const PyEngine& engine, const py::bytes& uri_tex
 void bind_store(py::module_& module) {
   module.def("read_many", &read_many, py::arg("engine"), py::arg("ranges"));
   module.def("read_into", &read_into, py::arg("engine"), py::arg("uri"), py::arg("start"), py::arg("out"));
-  module.def("stat", &stat, py::arg("engine"), py::arg("uri"));
-  module.def("list", &list, py::arg("engine"), py::arg("uri"));
+  module.def("stat_object", &stat, py::arg("engine"), py::arg("uri"));
+  module.def("list_objects", &list, py::arg("engine"), py::arg("uri"));
 }
 
 }  // namespace headpond::python

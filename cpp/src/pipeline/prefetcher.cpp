@@ -134,8 +134,12 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       jobs_bytes_ -= job->bytes;
       credit = std::move(job->credit);
       batch = hand_out(*job);
-      // Its lists serve again; a worker that has just finished it may still hold it.
-      if (job.use_count() == 1) spare_.push_back(std::move(job));
+      // Its lists serve again, its memory is the caller's alone; a worker that has just
+      // finished it may still hold it.
+      if (job.use_count() == 1) {
+        job->reset();
+        spare_.push_back(std::move(job));
+      }
       // Wake workers when there is room for a good piece of work, not for each batch.
       wake = std::exchange(blocked_, blocked_ && !has_room()) && !blocked_;
     }
@@ -375,7 +379,6 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (spare_.empty()) return std::make_shared<Job>();
     std::shared_ptr<Job> job = std::move(spare_.back());
     spare_.pop_back();
-    job->reset();
     return job;
   }
 
