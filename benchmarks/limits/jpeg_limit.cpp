@@ -19,11 +19,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "measure.h"
-
-#include <jpeglib.h>
-
+#include "decode/libjpeg.h"
 #include "decode/resize.h"
+#include "measure.h"
 
 using namespace headpond::limits;
 namespace decode = headpond::decode;
@@ -211,8 +209,7 @@ class Worker {
     std::uint32_t have = 0;
     for (std::uint32_t y = 0; y < kSide; ++y) {
       const std::uint32_t first = skip_rows + lines.starts[y];
-      const std::uint32_t end =
-          std::min(first + lines.taps, skip_rows + lines.end - lines.begin);
+      const std::uint32_t end = std::min(first + lines.taps, skip_rows + lines.end - lines.begin);
       read_rows(have, end);
       for (std::uint32_t t = 0; t < lines.taps; ++t) {
         pointers_[t] = row(std::min(first + t, end - 1)) + skip_bytes;
@@ -255,7 +252,8 @@ int main(int argc, char** argv) {
       [&](std::uint64_t thread) { workers[thread] = std::make_unique<Worker>(options, thread); },
       [&](std::uint64_t thread) {
         for (std::uint64_t repeat = 0; repeat < options.repeats; ++repeat) {
-          for (std::size_t i = thread; i < files.size(); i += threads) workers[thread]->run(files[i]);
+          for (std::size_t i = thread; i < files.size(); i += threads)
+            workers[thread]->run(files[i]);
         }
       });
   std::uint64_t bytes = 0;

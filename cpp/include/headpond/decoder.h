@@ -85,7 +85,9 @@ struct ImageOptions {
   std::uint32_t height = 224;
   std::uint32_t width = 224;
   Crop crop = Crop::random_resized;
-  std::optional<std::uint32_t> resize;  // center: the shorter side; none: size * 256 / 224
+  // center: what the shorter side becomes, at least the longer side of the size;
+  // none: that side * 256 / 224.
+  std::optional<std::uint32_t> resize;
   double scale_min = 0.08, scale_max = 1.0;          // of the area
   double ratio_min = 3.0 / 4.0, ratio_max = 4.0 / 3.0;  // width / height
   bool flip = false;                                 // horizontally, with probability 1/2
@@ -95,7 +97,10 @@ struct ImageOptions {
   std::vector<float> mean, std;                      // of 0..255, 3 numbers each or none
 };
 
-// JPEG to pixels: only the rows and columns of the crop are decoded.
+// JPEG to pixels as PIL shows them; only the rows and columns of the crop are
+// decoded, so only damage there is an error. `decode` refuses, beside what Decoder
+// says, pictures of more than 178,956,970 pixels (corrupt_data): PIL's limit.
+// Errors: invalid_argument.
 Result<std::shared_ptr<const Decoder>> make_image_decoder(const ImageOptions& options);
 
 // Numbers stored as `from` (a fixed shape, or varying: 1-D) to `to`. No copy is

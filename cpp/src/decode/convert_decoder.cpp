@@ -49,8 +49,10 @@ Convert converter(DType from, DType to, bool swapped) {
       if constexpr (sizeof(From) > 1) {
         if (swapped) return convert<From, To, true>;
       }
-      if constexpr (std::is_same_v<From, To>) return copy<From>;
-      else return convert<From, To, false>;
+      if constexpr (std::is_same_v<From, To>)
+        return copy<From>;
+      else
+        return convert<From, To, false>;
     });
   });
 }
@@ -75,9 +77,9 @@ class ConvertDecoder final : public Decoder {
   Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext&,
                                std::span<std::byte> out, Scratch&) const override {
     if (record_bytes_ && record.size() != *record_bytes_) {
-      return Error(ErrorCode::corrupt_data,
-                   "a record of " + std::to_string(record.size()) + " bytes; its field has " +
-                       std::to_string(*record_bytes_));
+      return Error(ErrorCode::corrupt_data, "a record of " + std::to_string(record.size()) +
+                                                " bytes; its field has " +
+                                                std::to_string(*record_bytes_));
     }
     if (record.size() % item_size(from_) != 0) {
       return Error(ErrorCode::corrupt_data, "a record of " + std::to_string(record.size()) +
@@ -85,7 +87,8 @@ class ConvertDecoder final : public Decoder {
                                                 std::string(name_of(from_)) + " numbers");
     }
     const std::uint64_t written = output_bytes_max(record.size());
-    if (written > out.size()) return Error(ErrorCode::internal, "the place for numbers is too small");
+    if (written > out.size())
+      return Error(ErrorCode::internal, "the place for numbers is too small");
     convert_(record.data(), out.data(), record.size() / item_size(from_));
     return written;
   }
@@ -101,9 +104,9 @@ class ConvertDecoder final : public Decoder {
 
 Result<std::shared_ptr<const Decoder>> make_convert_decoder(const Field& from, DType to) {
   if (from.dtype == DType::bytes || to == DType::bytes) {
-    return Error(ErrorCode::invalid_argument,
-                 "only numbers can be converted, not " + std::string(name_of(from.dtype)) + " to " +
-                     std::string(name_of(to)));
+    return Error(ErrorCode::invalid_argument, "only numbers can be converted, not " +
+                                                  std::string(name_of(from.dtype)) + " to " +
+                                                  std::string(name_of(to)));
   }
   std::optional<std::uint64_t> record_bytes;
   if (from.shape) {

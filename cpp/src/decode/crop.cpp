@@ -1,6 +1,7 @@
 #include "decode/crop.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -68,9 +69,9 @@ View choose_view(const ImageOptions& options, PixelSize picture, SampleRandom& r
     resized = shorter_side_to(*options.resize, picture);
   }
   View view;
-  view.x = {source.left, source.width, resized.width, centred(resized.width, options.width),
+  view.x = {source.left,   source.width, resized.width, centred(resized.width, options.width),
             options.width, false};
-  view.y = {source.top, source.height, resized.height, centred(resized.height, options.height),
+  view.y = {source.top,     source.height, resized.height, centred(resized.height, options.height),
             options.height, false};
   view.x.mirrored = options.flip && random.uniform(0.0, 1.0) < 0.5;
   return view;
@@ -86,18 +87,19 @@ struct Turn {
   bool exchange;
 };
 
-Turn turn_of(int orientation) {
-  switch (orientation) {
-    case 2: return {true, false, false};
-    case 3: return {true, true, false};
-    case 4: return {false, true, false};
-    case 5: return {false, false, true};
-    case 6: return {true, false, true};
-    case 7: return {true, true, true};
-    case 8: return {false, true, true};
-    default: return {false, false, false};
-  }
-}
+constexpr std::array<Turn, 9> kTurns{{
+    {false, false, false},  // 0 is no orientation
+    {false, false, false},
+    {true, false, false},
+    {true, true, false},
+    {false, true, false},
+    {false, false, true},
+    {true, false, true},
+    {true, true, true},
+    {false, true, true},
+}};
+
+const Turn& turn_of(int orientation) { return kTurns[static_cast<std::size_t>(orientation)]; }
 
 AxisView mirror(const AxisView& view, std::uint32_t side) {
   return {side - view.first - view.length,
@@ -111,7 +113,7 @@ AxisView mirror(const AxisView& view, std::uint32_t side) {
 }  // namespace
 
 View stored_view(const View& view, PixelSize shown, int orientation) {
-  const Turn turn = turn_of(orientation);
+  const Turn& turn = turn_of(orientation);
   View stored = view;
   if (turn.mirror_x) stored.x = mirror(view.x, shown.width);
   if (turn.mirror_y) stored.y = mirror(view.y, shown.height);

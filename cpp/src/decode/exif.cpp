@@ -17,7 +17,8 @@ class Tiff {
     std::uint32_t value = 0;
     for (int i = 0; i < size; ++i) {
       const int at = little_ ? size - 1 - i : i;
-      value = value << 8 | std::to_integer<std::uint32_t>(bytes_[offset + static_cast<std::uint64_t>(at)]);
+      value = value << 8 |
+              std::to_integer<std::uint32_t>(bytes_[offset + static_cast<std::uint64_t>(at)]);
     }
     return value;
   }
@@ -48,7 +49,8 @@ int exif_orientation(std::span<const std::byte> segment) {
     const auto tag = tiff.number(entry, 2);
     if (!tag) return 1;
     if (*tag != 0x0112) continue;
-    const auto value = tiff.number(entry + 8, 2);  // a SHORT lies in the entry's first bytes
+    constexpr std::uint32_t kLong = 4;  // a SHORT by the book; some write a LONG
+    const auto value = tiff.number(entry + 8, tiff.number(entry + 2, 2) == kLong ? 4 : 2);
     return value && *value >= 1 && *value <= 8 ? static_cast<int>(*value) : 1;
   }
   return 1;

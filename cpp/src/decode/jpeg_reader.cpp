@@ -1,16 +1,11 @@
 #include "decode/jpeg_reader.h"
 
 #include <csetjmp>
-#include <cstdio>
-#include <cstring>
 #include <string>
 #include <utility>
 
-#include <jpeglib.h>
-
-#include <jerror.h>
-
 #include "decode/exif.h"
+#include "decode/libjpeg.h"
 #include "decode/record_kind.h"
 
 namespace headpond::decode {
@@ -150,7 +145,8 @@ struct JpegReader::Decompressor {
     const bool foreign = is_foreign(errors.msg_code);
     if (cut_short && !foreign) return {ErrorCode::corrupt_data, "the JPEG ends early"};
     return {foreign ? ErrorCode::wrong_type : ErrorCode::corrupt_data,
-            std::string(foreign ? "a JPEG of a kind that cannot be read: " : "a damaged JPEG: ") + text};
+            std::string(foreign ? "a JPEG of a kind that cannot be read: " : "a damaged JPEG: ") +
+                text};
   }
 };
 
@@ -183,7 +179,8 @@ Result<PixelSize> JpegReader::open(std::span<const std::byte> record, Exif exif)
   if (std::uint64_t{info.image_width} * info.image_height > kPixelsMax) {
     return Error(ErrorCode::corrupt_data, "a JPEG of " + std::to_string(info.image_width) + "x" +
                                               std::to_string(info.image_height) +
-                                              " pixels; the limit is " + std::to_string(kPixelsMax));
+                                              " pixels; the limit is " +
+                                              std::to_string(kPixelsMax));
   }
   if (info.num_components != 1 && info.num_components != 3 && info.num_components != 4) {
     return Error(ErrorCode::wrong_type, "a JPEG of " + std::to_string(info.num_components) +
@@ -222,7 +219,8 @@ Result<void> JpegReader::read(std::uint8_t* const* rows, std::uint32_t count) {
   Decompressor& jpeg = *jpeg_;
   const bool done = jpeg.guarded([&] {
     for (volatile std::uint32_t have = 0; have < count;) {
-      have = have + jpeg_read_scanlines(&jpeg.info, const_cast<JSAMPARRAY>(rows + have), count - have);
+      have =
+          have + jpeg_read_scanlines(&jpeg.info, const_cast<JSAMPARRAY>(rows + have), count - have);
     }
   });
   if (!done) return jpeg.failure();

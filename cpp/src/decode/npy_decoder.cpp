@@ -21,7 +21,8 @@ std::string text_of(const NpyHeader& header) {
 Result<NpyHeader> read_header(std::span<const std::byte> record) {
   auto header = parse_npy_header(record.first(std::min(record.size(), kNpyHeaderMax)));
   if (!header) return header;
-  if (header->data_bytes > record.size() || header->data_offset > record.size() - header->data_bytes) {
+  if (header->data_bytes > record.size() ||
+      header->data_offset > record.size() - header->data_bytes) {
     return Error(ErrorCode::corrupt_data, "an .npy record of " + text_of(*header) + " ends after " +
                                               std::to_string(record.size()) + " bytes");
   }

@@ -93,7 +93,8 @@ Axis plan_axis(const AxisRequest& request, Scratch& scratch, std::size_t slot) {
   }
   axis.taps = (taps + 1) / 2 * 2;
   axis.starts = array_of<std::uint32_t>(scratch, slot, request.cut_count);
-  axis.weights = array_of<std::int16_t>(scratch, slot + 1, std::size_t{request.cut_count} * axis.taps);
+  axis.weights =
+      array_of<std::int16_t>(scratch, slot + 1, std::size_t{request.cut_count} * axis.taps);
   for (std::uint32_t i = 0; i < request.cut_count; ++i) {
     const std::uint32_t at = request.mirrored ? request.cut_count - 1 - i : i;
     const Window window = triangle.window(request.cut_first + i);

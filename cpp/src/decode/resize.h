@@ -21,7 +21,7 @@ struct AxisRequest {
   std::uint32_t resized = 0;    // the box becomes this many pixels,
   std::uint32_t cut_first = 0;  // of which these are wanted,
   std::uint32_t cut_count = 0;
-  bool mirrored = false;        // in the opposite order.
+  bool mirrored = false;  // in the opposite order.
 };
 
 // Result pixel i is the sum over t < taps of weights[i * taps + t] / 16384 times

@@ -24,8 +24,9 @@ HEADPOND_AVX2 inline __m256i weight_pair(const std::int16_t* weights) {
 // 32 bytes a step: bytes of two rows are paired, so that one madd multiplies and
 // adds two taps exactly.
 template <std::uint32_t kTaps>
-HEADPOND_AVX2 inline void vertical_taps(const std::uint8_t* const* rows, const std::int16_t* weights,
-                                        std::uint32_t taps, std::size_t bytes, std::int16_t* words) {
+HEADPOND_AVX2 inline void vertical_taps(const std::uint8_t* const* rows,
+                                        const std::int16_t* weights, std::uint32_t taps,
+                                        std::size_t bytes, std::int16_t* words) {
   constexpr int kShift = kWeightBits - kWordBits;
   const __m256i zero = _mm256_setzero_si256();
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
@@ -43,8 +44,10 @@ HEADPOND_AVX2 inline void vertical_taps(const std::uint8_t* const* rows, const s
       c = _mm256_add_epi32(c, _mm256_madd_epi16(_mm256_unpacklo_epi8(second, zero), weight));
       d = _mm256_add_epi32(d, _mm256_madd_epi16(_mm256_unpackhi_epi8(second, zero), weight));
     }
-    const __m256i even = _mm256_packs_epi32(_mm256_srai_epi32(a, kShift), _mm256_srai_epi32(b, kShift));
-    const __m256i odd = _mm256_packs_epi32(_mm256_srai_epi32(c, kShift), _mm256_srai_epi32(d, kShift));
+    const __m256i even =
+        _mm256_packs_epi32(_mm256_srai_epi32(a, kShift), _mm256_srai_epi32(b, kShift));
+    const __m256i odd =
+        _mm256_packs_epi32(_mm256_srai_epi32(c, kShift), _mm256_srai_epi32(d, kShift));
     auto* out = reinterpret_cast<__m256i*>(words + i);
     _mm256_storeu_si256(out, _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
@@ -54,16 +57,20 @@ HEADPOND_AVX2 inline void vertical_taps(const std::uint8_t* const* rows, const s
 HEADPOND_AVX2 void vertical(const std::uint8_t* const* rows, const std::int16_t* weights,
                             std::uint32_t taps, std::size_t bytes, std::int16_t* words) {
   switch (taps) {
-    case 2: return vertical_taps<2>(rows, weights, taps, bytes, words);
-    case 4: return vertical_taps<4>(rows, weights, taps, bytes, words);
-    default: return vertical_taps<0>(rows, weights, taps, bytes, words);
+    case 2:
+      return vertical_taps<2>(rows, weights, taps, bytes, words);
+    case 4:
+      return vertical_taps<4>(rows, weights, taps, bytes, words);
+    default:
+      return vertical_taps<0>(rows, weights, taps, bytes, words);
   }
 }
 
 // Two result pixels, one in each half: the words of two neighbouring source pixels
 // are paired by channel, so that one madd takes two taps of all channels.
 template <std::uint32_t kTaps>
-HEADPOND_AVX2 inline __m256i two_pixels(const std::int16_t* words, const Axis& axis, std::size_t x) {
+HEADPOND_AVX2 inline __m256i two_pixels(const std::int16_t* words, const Axis& axis,
+                                        std::size_t x) {
   const __m256i pairs = _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15,  //
                                          0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
   constexpr int kShift = kWeightBits + kWordBits;
@@ -90,8 +97,8 @@ HEADPOND_AVX2 inline std::size_t horizontal_taps(const std::int16_t* words, cons
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0);
   std::size_t x = 0;
   for (; x + 4 <= axis.starts.size(); x += 4) {
-    const __m256i packed =
-        _mm256_packs_epi32(two_pixels<kTaps>(words, axis, x), two_pixels<kTaps>(words, axis, x + 2));
+    const __m256i packed = _mm256_packs_epi32(two_pixels<kTaps>(words, axis, x),
+                                              two_pixels<kTaps>(words, axis, x + 2));
     const __m256i bytes = _mm256_packus_epi16(packed, packed);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels + x * 4),
                      _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(bytes, order)));
@@ -102,9 +109,15 @@ HEADPOND_AVX2 inline std::size_t horizontal_taps(const std::int16_t* words, cons
 HEADPOND_AVX2 void horizontal(const std::int16_t* words, const Axis& axis, std::uint8_t* pixels) {
   std::size_t done = 0;
   switch (axis.taps) {
-    case 2: done = horizontal_taps<2>(words, axis, pixels); break;
-    case 4: done = horizontal_taps<4>(words, axis, pixels); break;
-    default: done = horizontal_taps<0>(words, axis, pixels); break;
+    case 2:
+      done = horizontal_taps<2>(words, axis, pixels);
+      break;
+    case 4:
+      done = horizontal_taps<4>(words, axis, pixels);
+      break;
+    default:
+      done = horizontal_taps<0>(words, axis, pixels);
+      break;
   }
   Axis rest = axis;
   rest.starts = axis.starts.subspan(done);
@@ -127,9 +140,7 @@ constexpr ResizeKernels kKernels{vertical, horizontal, pack_rgb};
 
 }  // namespace
 
-const ResizeKernels* avx2_kernels() {
-  return __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
-}
+const ResizeKernels* avx2_kernels() { return __builtin_cpu_supports("avx2") ? &kKernels : nullptr; }
 
 }  // namespace headpond::decode
 

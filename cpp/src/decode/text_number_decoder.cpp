@@ -63,12 +63,13 @@ class TextNumberDecoder final : public Decoder {
   Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext&,
                                std::span<std::byte> out, Scratch&) const override {
     const std::uint64_t bytes = item_size(output_.dtype);
-    if (out.size() < bytes) return Error(ErrorCode::internal, "the place for a number is too small");
+    if (out.size() < bytes)
+      return Error(ErrorCode::internal, "the place for a number is too small");
     const std::string_view text = trimmed(record);
     if (!write_(text, out.data())) {
-      return Error(ErrorCode::corrupt_data,
-                   "expected a number of type " + std::string(name_of(output_.dtype)) + ", found \"" +
-                       std::string(text.substr(0, 40)) + "\"");
+      return Error(ErrorCode::corrupt_data, "expected a number of type " +
+                                                std::string(name_of(output_.dtype)) + ", found \"" +
+                                                std::string(text.substr(0, 40)) + "\"");
     }
     return bytes;
   }
@@ -83,7 +84,8 @@ class TextNumberDecoder final : public Decoder {
 
 Result<std::shared_ptr<const Decoder>> make_text_number_decoder(DType to) {
   if (to == DType::bytes) {
-    return Error(ErrorCode::invalid_argument, "text becomes a number: name its dtype, not \"bytes\"");
+    return Error(ErrorCode::invalid_argument,
+                 "text becomes a number: name its dtype, not \"bytes\"");
   }
   return std::shared_ptr<const Decoder>(std::make_shared<TextNumberDecoder>(to));
 }

@@ -17,7 +17,8 @@ TEST_CASE("random_resized: every box lies in the picture and obeys scale and rat
     REQUIRE(box.left + box.width <= picture.width);
     REQUIRE(box.top + box.height <= picture.height);
     REQUIRE(std::min(box.width, box.height) > 0);
-    const double share = double{1} * box.width * box.height / (double{1} * picture.width * picture.height);
+    const double share =
+        double{1} * box.width * box.height / (double{1} * picture.width * picture.height);
     REQUIRE(share > 0.07);
     REQUIRE(double{1} * box.width / box.height < 4.0 / 3.0 + 0.02);
     REQUIRE(double{1} * box.width / box.height > 3.0 / 4.0 - 0.02);
@@ -66,12 +67,10 @@ TEST_CASE("center: sizes and offsets round as torchvision's Resize and CenterCro
   // torchvision 0.29: Resize(256) then CenterCrop(224).
   const std::vector<Case> cases{
       {{500, 375}, {341, 256}, 58, 16},  // (341 - 224) / 2 = 58.5, to even
-      {{375, 500}, {256, 341}, 16, 58},
-      {{500, 333}, {384, 256}, 80, 16},
+      {{375, 500}, {256, 341}, 16, 58}, {{500, 333}, {384, 256}, 80, 16},
       {{256, 257}, {256, 257}, 16, 16},  // 16.5, to even
       {{256, 259}, {256, 259}, 16, 18},  // 17.5, to even
-      {{1, 1}, {256, 256}, 16, 16},
-      {{10, 1'000}, {256, 25'600}, 16, 12'688},
+      {{1, 1}, {256, 256}, 16, 16},     {{10, 1'000}, {256, 25'600}, 16, 12'688},
   };
   for (const Case& c : cases) {
     SampleRandom random(0, 0, 0);

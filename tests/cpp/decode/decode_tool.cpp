@@ -27,8 +27,8 @@ std::vector<std::byte> read_file(const std::string& path) {
 }
 
 void print_view(const decode::View& view) {
-  std::cout << view.x.first << ' ' << view.y.first << ' ' << view.x.length << ' ' << view.y.length << ' '
-            << view.x.resized << ' ' << view.y.resized << ' ' << view.x.cut_first << ' '
+  std::cout << view.x.first << ' ' << view.y.first << ' ' << view.x.length << ' ' << view.y.length
+            << ' ' << view.x.resized << ' ' << view.y.resized << ' ' << view.x.cut_first << ' '
             << view.y.cut_first << ' ' << view.x.mirrored << '\n';
 }
 
@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
     const auto shown = decode::shown_size(*stored, options.exif ? reader.orientation() : 1);
     SampleRandom random(context.seed, context.epoch, context.sample);
     print_view(decode::choose_view(options, shown, random));
-    pixels.write(reinterpret_cast<const char*>(out.data()), static_cast<std::streamsize>(out.size()));
+    pixels.write(reinterpret_cast<const char*>(out.data()),
+                 static_cast<std::streamsize>(out.size()));
   }
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "decode/crop.h"
+#include "decode/exif.h"
 #include "decode/half.h"
 #include "headpond/decoder.h"
 #include "plain_reference.h"
@@ -29,7 +30,8 @@ std::vector<std::byte> decode_image(const ImageOptions& options, std::span<const
   return out;
 }
 
-Pixels plain_image(const ImageOptions& options, std::span<const std::byte> jpeg, int orientation = 1) {
+Pixels plain_image(const ImageOptions& options, std::span<const std::byte> jpeg,
+                   int orientation = 1) {
   const Pixels picture = plain_turn(plain_decode(jpeg), orientation);
   SampleRandom random(kContext.seed, kContext.epoch, kContext.sample);
   return plain_view(picture, choose_view(options, {picture.width, picture.height}, random));
@@ -122,6 +124,19 @@ TEST_CASE("image: exif=True turns the picture before the crop, exif=False ignore
     INFO("orientation " << orientation);
     check_close(options, recipe);
   }
+}
+
+TEST_CASE("exif: a directory cut anywhere or out of bounds means upright") {
+  const auto whole = exif_segment(6);
+  CHECK(exif_orientation(whole) == 6);
+  for (std::size_t size = 0; size < 26; ++size) {
+    CHECK(exif_orientation(std::span(whole).first(size)) == 1);
+  }
+  auto far = whole;
+  far[10] = std::byte{0xFF};  // the directory's offset
+  CHECK(exif_orientation(far) == 1);
+  CHECK(exif_orientation(exif_segment(9)) == 1);
+  CHECK(exif_orientation(exif_segment(0)) == 1);
 }
 
 TEST_CASE("image: layout and dtype change places and types, not pixels") {
@@ -223,9 +238,15 @@ TEST_CASE("image: wrong options are refused when the decoder is made") {
       {"scale", [](ImageOptions& o) { o.scale_min = 1, o.scale_max = 0.5; }},
       {"ratio", [](ImageOptions& o) { o.ratio_min = -1; }},
       {"dtype", [](ImageOptions& o) { o.dtype = DType::int64; }},
-      {"mean", [](ImageOptions& o) { o.mean = {1, 2, 3}; }},
+      {"mean",
+       [](ImageOptions& o) {
+         o.mean = {1, 2, 3};
+       }},
       {"mean", [](ImageOptions& o) { o.dtype = DType::float32, o.mean = {1}; }},
-      {"std", [](ImageOptions& o) { o.dtype = DType::float32, o.std = {1, 0, 1}; }},
+      {"std",
+       [](ImageOptions& o) {
+         o.dtype = DType::float32, o.std = {1, 0, 1};
+       }},
   };
   for (const auto& [name, change] : changes) {
     ImageOptions options;

@@ -18,7 +18,8 @@ Result<Pixels> read_box(JpegReader& reader, std::span<const std::byte> jpeg, con
   if (auto size = reader.open(jpeg); !size) return std::move(size).error();
   const auto rows = reader.start(box, 1);
   if (!rows) return std::move(rows).error();
-  Pixels pixels{box.width, box.height, std::vector<double>(std::size_t{box.width} * box.height * 3)};
+  Pixels pixels{box.width, box.height,
+                std::vector<double>(std::size_t{box.width} * box.height * 3)};
   std::vector<std::uint8_t> row(std::size_t{rows->width} * 4);
   for (std::uint32_t y = 0; y < box.height; ++y) {
     std::uint8_t* to = row.data();
@@ -71,7 +72,8 @@ TEST_CASE("JpegReader: boxes equal those of the whole decode for every sampling"
   struct Sampling {
     int horizontal, vertical;
   };
-  for (const Sampling s : {Sampling{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}, {4, 2}, {2, 4}}) {
+  for (const Sampling s :
+       {Sampling{1, 1}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}, {4, 2}, {2, 4}}) {
     for (const bool progressive : {false, true}) {
       JpegRecipe recipe;
       recipe.width = 131;
@@ -84,7 +86,8 @@ TEST_CASE("JpegReader: boxes equal those of the whole decode for every sampling"
   }
 }
 
-TEST_CASE("JpegReader: restart markers, arithmetic coding, RGB, CMYK and YCCK equal the whole decode") {
+TEST_CASE(
+    "JpegReader: restart markers, arithmetic coding, RGB, CMYK and YCCK equal the whole decode") {
   JpegRecipe recipe;
   recipe.width = 90;
   recipe.height = 70;
@@ -101,8 +104,8 @@ TEST_CASE("JpegReader: nothing of a picture survives into the next one") {
   std::vector<std::byte> bare{whole[0], whole[1]};  // the same without its tables
   for (std::size_t at = 2; at + 4 < whole.size();) {
     const auto kind = std::to_integer<unsigned>(whole[at + 1]);
-    const std::size_t length =
-        2 + (std::to_integer<std::size_t>(whole[at + 2]) << 8) + std::to_integer<std::size_t>(whole[at + 3]);
+    const std::size_t length = 2 + (std::to_integer<std::size_t>(whole[at + 2]) << 8) +
+                               std::to_integer<std::size_t>(whole[at + 3]);
     const bool last = kind == 0xDA;
     const auto end = last ? whole.end() : whole.begin() + static_cast<std::ptrdiff_t>(at + length);
     if (kind != 0xDB) bare.insert(bare.end(), whole.begin() + static_cast<std::ptrdiff_t>(at), end);
@@ -156,7 +159,8 @@ TEST_CASE("JpegReader: a progressive file that ends early is damaged wherever th
   }
 }
 
-TEST_CASE("JpegReader: bad codes are damage, bytes after the end and unknown Adobe colours are not") {
+TEST_CASE(
+    "JpegReader: bad codes are damage, bytes after the end and unknown Adobe colours are not") {
   JpegRecipe recipe;
   recipe.width = recipe.height = 64;
   auto jpeg = make_jpeg(recipe);
@@ -170,7 +174,8 @@ TEST_CASE("JpegReader: bad codes are damage, bytes after the end and unknown Ado
     CHECK(read_box(reader, jpeg, {0, 0, 64, 64}));
   }
   SECTION("an unknown colour transform in the Adobe marker") {
-    const unsigned char marker[] = {0xFF, 0xEE, 0, 14, 'A', 'd', 'o', 'b', 'e', 0, 100, 0, 0, 0, 0, 9};
+    const unsigned char marker[] = {0xFF, 0xEE, 0,   14, 'A', 'd', 'o', 'b',
+                                    'e',  0,    100, 0,  0,   0,   0,   9};
     const auto* bytes = reinterpret_cast<const std::byte*>(marker);
     jpeg.insert(jpeg.begin() + 2, bytes, bytes + sizeof marker);
     CHECK(read_box(reader, jpeg, {0, 0, 64, 64}));
@@ -211,8 +216,12 @@ TEST_CASE("JpegReader: what is not a JPEG is named by its bytes") {
       {"BM12345678", "BMP"},
       {"II*\0\1\2\3\4"s, "TIFF"},
       {"MM\0*\1\2\3\4"s, "TIFF"},
-      {"\0\0\0\x18""ftypheic\0\0"s, "HEIC"},
-      {"\0\0\0\x18""ftypavif\0\0"s, "AVIF"},
+      {"\0\0\0\x18"
+       "ftypheic\0\0"s,
+       "HEIC"},
+      {"\0\0\0\x18"
+       "ftypavif\0\0"s,
+       "AVIF"},
       {"\n <!DOCTYPE html><html>", "HTML"},
       {"<Error><Code>AccessDenied", "XML"},
       {"", "empty"},

@@ -12,7 +12,9 @@ using namespace headpond;
 
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
@@ -41,7 +43,8 @@ Field field(DType dtype, std::optional<Shape> shape, bool swapped = false) {
 }
 
 std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
-  std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  std::string header =
+      "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
   std::string record("\x93NUMPY\x01\x00", 8);
@@ -58,27 +61,33 @@ TEST_CASE("convert: integers and floats become each other as C++ and NumPy conve
   CHECK((*tokens)->output() == field(DType::int64, Shape{3}));
   CHECK((*tokens)->output_bytes_max(6) == 24);
   const std::vector<std::uint16_t> record{0, 7, 65'535};
-  CHECK(numbers<std::int64_t>(run(**tokens, bytes_of(record))) == std::vector<std::int64_t>{0, 7, 65'535});
+  CHECK(numbers<std::int64_t>(run(**tokens, bytes_of(record))) ==
+        std::vector<std::int64_t>{0, 7, 65'535});
 
   const auto floats = make_convert_decoder(field(DType::float32, std::nullopt), DType::uint8);
-  const std::vector<float> values{0.9f, 255.0f, 1e9f, -5.0f, std::numeric_limits<float>::quiet_NaN()};
-  CHECK(numbers<std::uint8_t>(run(**floats, bytes_of(values))) == std::vector<std::uint8_t>{0, 255, 255, 0, 0});
+  const std::vector<float> values{0.9f, 255.0f, 1e9f, -5.0f,
+                                  std::numeric_limits<float>::quiet_NaN()};
+  CHECK(numbers<std::uint8_t>(run(**floats, bytes_of(values))) ==
+        std::vector<std::uint8_t>{0, 255, 255, 0, 0});
 
   const auto wide = make_convert_decoder(field(DType::float64, std::nullopt), DType::int64);
   const std::vector<double> extremes{-1e300, 1e300, 9.007199254740993e15, -2.5};
   CHECK(numbers<std::int64_t>(run(**wide, bytes_of(extremes))) ==
         std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::min(),
-                                  std::numeric_limits<std::int64_t>::max(), 9'007'199'254'740'992, -2});
+                                  std::numeric_limits<std::int64_t>::max(), 9'007'199'254'740'992,
+                                  -2});
 
   const auto boolean = make_convert_decoder(field(DType::int32, std::nullopt), DType::boolean);
   const std::vector<std::int32_t> flags{0, 256, -1};
-  CHECK(numbers<std::uint8_t>(run(**boolean, bytes_of(flags))) == std::vector<std::uint8_t>{0, 1, 1});
+  CHECK(numbers<std::uint8_t>(run(**boolean, bytes_of(flags))) ==
+        std::vector<std::uint8_t>{0, 1, 1});
 }
 
 TEST_CASE("convert: big-endian numbers are swapped, also when the type stays") {
   const std::string record("\x01\x02\xFF\xFE", 4);
   const auto same = make_convert_decoder(field(DType::int16, std::nullopt, true), DType::int16);
-  CHECK(numbers<std::int16_t>(run(**same, bytes_of(record))) == std::vector<std::int16_t>{0x0102, -2});
+  CHECK(numbers<std::int16_t>(run(**same, bytes_of(record))) ==
+        std::vector<std::int16_t>{0x0102, -2});
   CHECK_FALSE((*same)->output().swapped);
   const auto wide = make_convert_decoder(field(DType::int16, std::nullopt, true), DType::float32);
   CHECK(numbers<float>(run(**wide, bytes_of(record))) == std::vector<float>{258.0f, -2.0f});
@@ -130,9 +139,11 @@ TEST_CASE("text number: decimal text becomes one scalar; anything else is corrup
   CHECK((*integer)->output().shape == Shape{});
   for (const auto& [text, value] : std::vector<std::pair<std::string, std::int64_t>>{
            {"7\n", 7}, {" -12 ", -12}, {"+5", 5}, {"0", 0}, {"9223372036854775807", INT64_MAX}}) {
-    CHECK(numbers<std::int64_t>(run(**integer, bytes_of(text))) == std::vector<std::int64_t>{value});
+    CHECK(numbers<std::int64_t>(run(**integer, bytes_of(text))) ==
+          std::vector<std::int64_t>{value});
   }
-  for (const std::string text : {"", " ", "x", "7 8", "1.5", "0x10", "9223372036854775808", "+-5", "+"}) {
+  for (const std::string text :
+       {"", " ", "x", "7 8", "1.5", "0x10", "9223372036854775808", "+-5", "+"}) {
     const auto result = run(**integer, bytes_of(text));
     REQUIRE_FALSE(result);
     CHECK(result.error().code() == ErrorCode::corrupt_data);
@@ -141,9 +152,11 @@ TEST_CASE("text number: decimal text becomes one scalar; anything else is corrup
   CHECK_FALSE(run(**small, bytes_of(std::string("256"))));
   CHECK_FALSE(run(**small, bytes_of(std::string("-1"))));
   const auto real = make_text_number_decoder(DType::float32);
-  CHECK(numbers<float>(run(**real, bytes_of(std::string("-2.5e3\r\n")))) == std::vector<float>{-2500.0f});
+  CHECK(numbers<float>(run(**real, bytes_of(std::string("-2.5e3\r\n")))) ==
+        std::vector<float>{-2500.0f});
   const auto boolean = make_text_number_decoder(DType::boolean);
-  CHECK(numbers<std::uint8_t>(run(**boolean, bytes_of(std::string("1")))) == std::vector<std::uint8_t>{1});
+  CHECK(numbers<std::uint8_t>(run(**boolean, bytes_of(std::string("1")))) ==
+        std::vector<std::uint8_t>{1});
   CHECK_FALSE(run(**boolean, bytes_of(std::string("2"))));
 }
 
@@ -153,9 +166,11 @@ TEST_CASE("npy: the first record's dtype and shape are expected of the others") 
   REQUIRE(decoder);
   CHECK((*decoder)->output().dtype == DType::int16);
   CHECK((*decoder)->output().shape == Shape{2, 2});
-  CHECK(numbers<std::int16_t>(run(**decoder, bytes_of(first))) == std::vector<std::int16_t>{1, 2, 3, 4});
-  for (const std::string& other : {npy("<i4", "(2, 2)", std::string(16, '\0')), npy("<i2", "(4,)", std::string(8, '\0')),
-                                   npy("<i2", "(2, 2)", "short"), std::string("no array")}) {
+  CHECK(numbers<std::int16_t>(run(**decoder, bytes_of(first))) ==
+        std::vector<std::int16_t>{1, 2, 3, 4});
+  for (const std::string& other :
+       {npy("<i4", "(2, 2)", std::string(16, '\0')), npy("<i2", "(4,)", std::string(8, '\0')),
+        npy("<i2", "(2, 2)", "short"), std::string("no array")}) {
     const auto result = run(**decoder, bytes_of(other));
     REQUIRE_FALSE(result);
     CHECK(result.error().code() == ErrorCode::corrupt_data);
@@ -166,7 +181,8 @@ TEST_CASE("npy: the length of one-dimensional arrays varies, big-endian data are
   const auto decoder = make_npy_decoder(bytes_of(npy(">i2", "(1,)", std::string("\0\1", 2))));
   REQUIRE(decoder);
   CHECK((*decoder)->output().shape == std::nullopt);
-  CHECK(numbers<std::int16_t>(run(**decoder, bytes_of(npy(">i2", "(2,)", std::string("\1\0\0\2", 4))))) ==
+  CHECK(numbers<std::int16_t>(
+            run(**decoder, bytes_of(npy(">i2", "(2,)", std::string("\1\0\0\2", 4))))) ==
         std::vector<std::int16_t>{256, 2});
   CHECK(numbers<std::int16_t>(run(**decoder, bytes_of(npy(">i2", "(0,)", "")))).empty());
 }

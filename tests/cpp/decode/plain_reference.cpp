@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+
+#include "decode/libjpeg.h"
 
 namespace headpond {
 namespace {
@@ -76,7 +77,8 @@ Pixels plain_crop(const Pixels& picture, const decode::PixelBox& box) {
   Pixels crop{box.width, box.height, std::vector<double>(std::size_t{box.width} * box.height * 3)};
   for (std::uint32_t y = 0; y < box.height; ++y) {
     for (std::uint32_t x = 0; x < box.width; ++x) {
-      for (std::size_t c = 0; c < 3; ++c) crop.at(x, y, c) = picture.at(box.left + x, box.top + y, c);
+      for (std::size_t c = 0; c < 3; ++c)
+        crop.at(x, y, c) = picture.at(box.left + x, box.top + y, c);
     }
   }
   return crop;
@@ -122,21 +124,36 @@ Pixels plain_view(const Pixels& picture, const decode::View& view) {
 
 Pixels plain_turn(const Pixels& picture, int orientation) {
   const bool exchange = orientation >= 5;
-  Pixels turned{exchange ? picture.height : picture.width, exchange ? picture.width : picture.height,
-                std::vector<double>(picture.rgb.size())};
+  Pixels turned{exchange ? picture.height : picture.width,
+                exchange ? picture.width : picture.height, std::vector<double>(picture.rgb.size())};
   for (std::uint32_t y = 0; y < turned.height; ++y) {
     for (std::uint32_t x = 0; x < turned.width; ++x) {
       const std::uint32_t back_x = turned.width - 1 - x, back_y = turned.height - 1 - y;
       std::uint32_t from_x = x, from_y = y;
       switch (orientation) {
-        case 2: from_x = back_x; break;                     // FLIP_LEFT_RIGHT
-        case 3: from_x = back_x, from_y = back_y; break;    // ROTATE_180
-        case 4: from_y = back_y; break;                     // FLIP_TOP_BOTTOM
-        case 5: from_x = y, from_y = x; break;              // TRANSPOSE
-        case 6: from_x = y, from_y = back_x; break;         // ROTATE_270
-        case 7: from_x = back_y, from_y = back_x; break;    // TRANSVERSE
-        case 8: from_x = back_y, from_y = x; break;         // ROTATE_90
-        default: break;
+        case 2:
+          from_x = back_x;
+          break;  // FLIP_LEFT_RIGHT
+        case 3:
+          from_x = back_x, from_y = back_y;
+          break;  // ROTATE_180
+        case 4:
+          from_y = back_y;
+          break;  // FLIP_TOP_BOTTOM
+        case 5:
+          from_x = y, from_y = x;
+          break;  // TRANSPOSE
+        case 6:
+          from_x = y, from_y = back_x;
+          break;  // ROTATE_270
+        case 7:
+          from_x = back_y, from_y = back_x;
+          break;  // TRANSVERSE
+        case 8:
+          from_x = back_y, from_y = x;
+          break;  // ROTATE_90
+        default:
+          break;
       }
       for (std::size_t c = 0; c < 3; ++c) turned.at(x, y, c) = picture.at(from_x, from_y, c);
     }

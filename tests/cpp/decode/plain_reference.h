@@ -2,11 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <vector>
-
-#include <jpeglib.h>
 
 #include "decode/crop.h"
 

@@ -85,10 +85,12 @@ TEST_CASE("Kernels: AVX2 gives the bytes of the scalar loops") {
     for (std::uint32_t resized = 1; resized <= 40; ++resized) {
       const Axis axis = plan_axis(whole(source, resized), scratch, 0);
       const std::size_t bytes = std::size_t{source} * 4;
-      std::vector<std::vector<std::uint8_t>> rows(axis.taps, std::vector<std::uint8_t>(bytes + kSlackBytes));
+      std::vector<std::vector<std::uint8_t>> rows(axis.taps,
+                                                  std::vector<std::uint8_t>(bytes + kSlackBytes));
       std::vector<const std::uint8_t*> pointers;
       for (auto& row : rows) {
-        for (auto& value : row) value = static_cast<std::uint8_t>(random() % 4 == 0 ? 255 : random());
+        for (auto& value : row)
+          value = static_cast<std::uint8_t>(random() % 4 == 0 ? 255 : random());
         pointers.push_back(row.data());
       }
       std::vector<std::int16_t> words(bytes + axis.taps * 4 + kSlackBytes), twin = words;
@@ -125,8 +127,12 @@ TEST_CASE("Scratch: memory is 64-byte aligned, kept while it suffices, and count
 
 TEST_CASE("Scratch: an object is made once per type") {
   Scratch scratch;
-  struct One { int value = 0; };
-  struct Two { int value = 0; };
+  struct One {
+    int value = 0;
+  };
+  struct Two {
+    int value = 0;
+  };
   scratch.object<One>().value = 7;
   CHECK(scratch.object<Two>().value == 0);
   CHECK(scratch.object<One>().value == 7);

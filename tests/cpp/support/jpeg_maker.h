@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <jpeglib.h>
+#include "decode/libjpeg.h"
 
 namespace headpond {
 
@@ -38,7 +38,9 @@ inline std::vector<std::uint8_t> made_pixels(const JpegRecipe& recipe) {
   for (unsigned y = 0; y < recipe.height; ++y) {
     for (unsigned x = 0; x < recipe.width; ++x) {
       for (unsigned c = 0; c < channels; ++c, ++i) {
-        unsigned value = c == 0 ? x * 255 / recipe.width : c == 1 ? y * 255 / recipe.height : 255 - (x + y) % 256;
+        unsigned value = c == 0   ? x * 255 / recipe.width
+                         : c == 1 ? y * 255 / recipe.height
+                                  : 255 - (x + y) % 256;
         if ((x / 13 + y / 9) % 3 == c % 3) value = value / 2 + 100;
         value += static_cast<unsigned>(random() % 24);
         pixels[i] = static_cast<std::uint8_t>(std::min(value, 255u));
@@ -49,9 +51,10 @@ inline std::vector<std::uint8_t> made_pixels(const JpegRecipe& recipe) {
 }
 
 inline std::vector<std::byte> exif_segment(int orientation) {
-  const unsigned char head[] = {'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 0x01, 0x12,
-                                0,   3,   0,   0,   0, 1, 0,   static_cast<unsigned char>(orientation),
-                                0,   0,   0,   0,   0, 0};
+  const unsigned char head[] = {
+      'E', 'x', 'i', 'f',  0,    0, 'M', 'M', 0, 42, 0, 0, 0,
+      8,   0,   1,   0x01, 0x12, 0, 3,   0,   0, 0,  1, 0, static_cast<unsigned char>(orientation),
+      0,   0,   0,   0,    0,    0};
   const auto* bytes = reinterpret_cast<const std::byte*>(head);
   return {bytes, bytes + sizeof head};
 }
@@ -68,7 +71,9 @@ inline std::vector<std::byte> make_jpeg(const JpegRecipe& recipe) {
   info.image_width = recipe.width;
   info.image_height = recipe.height;
   info.input_components = recipe.channels;
-  info.in_color_space = recipe.channels == 1 ? JCS_GRAYSCALE : recipe.channels == 3 ? JCS_RGB : JCS_CMYK;
+  info.in_color_space = recipe.channels == 1   ? JCS_GRAYSCALE
+                        : recipe.channels == 3 ? JCS_RGB
+                                               : JCS_CMYK;
   jpeg_set_defaults(&info);
   if (recipe.ycck) jpeg_set_colorspace(&info, JCS_YCCK);
   if (recipe.as_rgb) jpeg_set_colorspace(&info, JCS_RGB);
