@@ -274,7 +274,7 @@ class Picture {
   int phase_ = 0;
   std::array<Shape, 4> shapes_;
   std::size_t count_ = 0;
-  std::array<std::int8_t, kNoiseOffsets + 2 * kWidthMax> noise_;
+  std::array<std::int8_t, kNoiseOffsets + std::size_t{2} * kWidthMax> noise_;
   std::array<std::array<int, kWidthMax>, 3> ground_;
   std::array<int, kWidthMax + 64> shade_;
 };
@@ -334,7 +334,7 @@ bool encode(Encoder& encoder, Picture& picture, std::span<std::uint8_t> row, boo
 
 Result<std::vector<std::byte>> make_demo_picture(std::uint32_t label, std::uint64_t index) {
   Picture picture(label, index);
-  std::array<std::uint8_t, 3 * kWidthMax> row;
+  std::array<std::uint8_t, std::size_t{3} * kWidthMax> row;
   Encoder encoder;
   if (!encode(encoder, picture, row, index % 4 == 3)) {
     return Error(ErrorCode::internal, encoder.message.data()).in("encoding a demo picture");

@@ -60,7 +60,7 @@ Decoded decode(const Picture& picture) {
   REQUIRE(h == v);
   decoded.halved_colors = h == 2;
   jpeg_start_decompress(&info);
-  std::vector<unsigned char> row(info.output_width * 3);
+  std::vector<unsigned char> row(std::size_t{3} * info.output_width);
   while (info.output_scanline < info.output_height) {
     JSAMPROW line = row.data();
     jpeg_read_scanlines(&info, &line, 1);
