@@ -18,6 +18,7 @@
 // Needs <cstdio> before it.
 #include <jpeglib.h>
 
+#include "data/open_fixture.h"
 #include "support/catch.h"
 #include "support/temp_dir.h"
 
@@ -219,6 +220,27 @@ TEST_CASE("demo corpus: folder and shards hold the same pictures, each once, wit
     CHECK(members[2 * number].second == expected);
     CHECK(members[2 * number + 1].first == std::string(key) + ".cls");
     CHECK(members[2 * number + 1].second == std::to_string(label));
+  }
+}
+
+TEST_CASE("demo corpus: it opens as files and as shards, with equal bytes and labels") {
+  OpenFixture fixture;
+  REQUIRE(write_demo_corpus({fixture.folder.path(), 12, 3, 2, 1, {}}));
+  const auto files = open_files(fixture.source({"folder"}), {}, fixture.context);
+  const auto shards = open_webdataset(fixture.source({"shards"}), fixture.context);
+  REQUIRE(files);
+  REQUIRE(shards);
+  CHECK((*files)->classes() == std::vector<std::string>{"class-00", "class-01", "class-02"});
+  REQUIRE((*files)->size() == 12);
+  REQUIRE((*shards)->size() == 12);
+  CHECK((*shards)->format().shard_counts() == std::vector<std::uint64_t>{6, 6});
+  for (std::uint64_t number = 0; number < 12; ++number) {
+    // The folder's order is by class, then by number.
+    const std::uint64_t place = number % 3 * 4 + number / 3;
+    const std::string picture = fixture.read(**shards, extent_of(**shards, number, "jpg"));
+    CHECK(picture == fixture.read(**files, extent_of(**files, place, "data")));
+    CHECK(picture == text_of(picture_of(static_cast<std::uint32_t>(number % 3), number / 3)));
+    CHECK(fixture.read(**shards, extent_of(**shards, number, "cls")) == std::to_string(number % 3));
   }
 }
 
