@@ -25,6 +25,10 @@ class FileOps {
   // preadv2 of one buffer; `flags` as there (RWF_NOWAIT).
   virtual ssize_t pread(int fd, std::byte* out, std::size_t bytes, std::uint64_t offset, int flags);
 
+  // 1: all of the range is in the page cache, 0: not all; -errno: unknown (cachestat
+  // came with Linux 6.5, and later ones tell only who may write the file).
+  virtual int resident(int fd, std::uint64_t offset, std::size_t bytes);
+
   // Asked before a ring is made and before buffers are registered: 0, or -errno
   // to be answered instead.
   virtual int ring_setup() { return 0; }

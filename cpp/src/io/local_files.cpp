@@ -10,7 +10,14 @@
 #include <limits>
 #include <utility>
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__)
+#define HEADPOND_LEAKS_ARE_WATCHED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HEADPOND_LEAKS_ARE_WATCHED
+#endif
+#endif
+#ifdef HEADPOND_LEAKS_ARE_WATCHED
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -31,7 +38,7 @@ std::int64_t coarse_now_ns() {
 // The kernel may still write to `out`, so what `done` holds is never freed.
 void keep_for_ever(LocalRead read) {
   const auto* kept = new LocalRead(std::move(read));
-#ifdef __SANITIZE_ADDRESS__
+#ifdef HEADPOND_LEAKS_ARE_WATCHED
   __lsan_ignore_object(kept);
 #endif
   static_cast<void>(kept);

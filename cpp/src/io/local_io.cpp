@@ -45,6 +45,7 @@ class Core final : public LocalShared {
   }
 
   std::shared_ptr<LocalRoot> add_root(std::string path) {
+    if (forked()) return std::make_shared<LocalRoot>(0, absolute_path(std::move(path)));  // its store refuses
     const std::lock_guard lock(mutex_);
     auto root = std::make_shared<LocalRoot>(++roots_made_, absolute_path(std::move(path)));
     if (closed_) {
@@ -96,8 +97,12 @@ class Core final : public LocalShared {
   }
 
   IoStatus status() {
-    const std::lock_guard lock(mutex_);
     IoStatus status;
+    if (forked()) {  // the lock may be held for ever
+      status.reason = "forked";
+      return status;
+    }
+    const std::lock_guard lock(mutex_);
     if (backend_ == nullptr && !refusal_ && options_.backend != IoBackend::threads) {
       if (auto probed = probe_ring(*files_); !probed) refusal_ = probed.error().message();
     }

@@ -16,9 +16,23 @@ namespace {
 constexpr unsigned kRefusalsMax = 16;
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
-// Answers about the path itself, which say nothing about the ring.
-bool is_about_path(int result) {
-  return result == -ENOENT || result == -ENOTDIR || result == -ELOOP || result == -ENAMETOOLONG || result == -EIO;
+// Answers about the file or about handles, which say nothing about the ring.
+bool is_about_file(int result) {
+  switch (-result) {
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:
+    case EISDIR:
+    case ESTALE:
+    case EIO:
+    case EMFILE:
+    case ENFILE:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -236,7 +250,7 @@ void RingReads::note(Health& health, bool good, int result, const char* what) {
     health.refused = 0;
     return;
   }
-  if (is_about_path(result) || health.off || ++health.refused < kRefusalsMax) return;
+  if (is_about_file(result) || health.off || ++health.refused < kRefusalsMax) return;
   health.off = true;
   say_once(what, std::string("io_uring refuses to ") + what + " (" + std::generic_category().message(-result) +
                      "); threads do it from now on");

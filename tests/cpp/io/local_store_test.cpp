@@ -275,6 +275,27 @@ TEST_CASE("a cold run of small files pays few probes") {
   CHECK(local.io->counters().probes <= 15);
 }
 
+TEST_CASE("a file read from end to end is warm, the pages that mark read-ahead included") {
+  LocalFixture local(IoOptions{}, true);
+  constexpr std::size_t kSize = 40 << 20;
+  local.put("file", pattern(kSize));
+  const auto version = stat_blocking(local.store(), "file")->version;
+  Bytes out(1 << 20);
+  for (std::size_t at = 0; at < kSize; at += out.size()) {
+    const Piece piece{at, out};
+    REQUIRE(*local.store().read_now("file", version, std::span(&piece, 1), Wait::allowed) == 1);
+  }
+  const UniqueFd fd(::open(local.dir.path("file").c_str(), O_RDONLY | O_CLOEXEC));
+  if (FileOps().resident(fd.get(), 0, kSize) != 1) HP_SKIP("no cachestat here, or the cache is under pressure");
+  std::size_t cold = 0;
+  Bytes small(150'528);
+  for (std::size_t at = 0; at + small.size() < kSize; at += small.size()) {
+    const Piece piece{at, small};
+    cold += 1 - *local.store().read_now("file", version, std::span(&piece, 1), Wait::never);
+  }
+  CHECK(cold == 0);
+}
+
 TEST_CASE("memory file systems are warm") {
   if (!std::filesystem::exists("/dev/shm")) HP_SKIP("no /dev/shm");
   const auto io = make_local_io({}, nullptr);
