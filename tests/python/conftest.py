@@ -84,7 +84,7 @@ def run_python(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def needs_torch() -> None:
     """Skips without torch; does not import it into the tests' own process."""
     if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""The training of ``headpond demo``; as a program it resumes a checkpoint."""
+"""The training of ``headpond demo``."""
 
 from __future__ import annotations
 
@@ -118,6 +118,9 @@ class TorchModel:
         import torch
 
         torch.manual_seed(0)
+        torch.set_num_threads(
+            1
+        )  # the model is small: threads of its own only take the loaders' time
         self._torch = torch
         self._net = torch.nn.Sequential(
             torch.nn.AvgPool2d(_CELL),
@@ -264,7 +267,7 @@ def torch_loader(job: Job, workers: int) -> Iterable[dict[str, Any]]:
     return loader
 
 
-def main() -> None:
+def resume() -> None:
     """Resumes the checkpoint that is named and prints what it saw, as JSON."""
     job, model, state = pickle.loads(Path(sys.argv[1]).read_bytes())
     run = Run(job)
@@ -273,7 +276,3 @@ def main() -> None:
     with run.loader:
         done = run.epoch(run.loader)
     print(json.dumps({"seen": done.seen, "loss": done.loss}))
-
-
-if __name__ == "__main__":
-    main()

@@ -65,9 +65,9 @@ class _Demo:
         self._say(
             f"training with {'torch' if kind == 'torch' else 'NumPy (torch is not installed)'}"
         )
-        rows = [self._train("folder", kind), self._train("shards", kind)]
-        exact = self._stop_and_resume(kind)
-        rows += self._compare(kind)
+        rows = [self._train(kind)]
+        row, exact = self._train_and_resume(kind)
+        rows += [row, *self._compare(kind)]
         if self._quiet:
             print(json.dumps({"resumed_exactly": exact, "rows": rows}, indent=2))
         else:
@@ -95,38 +95,41 @@ class _Demo:
     def _job(self, source: str, kind: str) -> training.Job:
         return training.Job(str(self._folder), source, kind, _CLASSES)
 
-    def _train(self, source: str, kind: str) -> dict[str, Any]:
-        run = training.Run(self._job(source, kind))
+    def _train(self, kind: str) -> dict[str, Any]:
+        run = training.Run(self._job("folder", kind))
         with run.loader:
             for epoch in range(_EPOCHS):
                 passed = run.epoch(run.loader)
-                self._say(
-                    f"{source}, epoch {epoch}: loss {passed.first_loss:.3f} -> {passed.loss:.3f}"
-                )
-            return passed.row(f"headpond, {source}")
+                self._say_losses("folder", epoch, passed)
+        return passed.row("headpond, folder")
 
-    def _stop_and_resume(self, kind: str) -> bool:
-        """Stops in the middle of the second epoch; a new process does the rest."""
+    def _say_losses(self, source: str, epoch: int, passed: training.Pass) -> None:
+        self._say(f"{source}, epoch {epoch}: loss {passed.first_loss:.3f} -> {passed.loss:.3f}")
+
+    def _train_and_resume(self, kind: str) -> tuple[dict[str, Any], bool]:
+        """Stops in the middle of the last epoch; a new process does the rest."""
         checkpoint = self._folder / "checkpoint.pickle"
-        job = self._job("shards", kind)
-        run = training.Run(job)
+        run = training.Run(self._job("shards", kind))
         with run.loader:
-            run.epoch(run.loader)
-            half = len(run.loader) // 2
-            before = run.epoch(run.loader, steps=half)
+            for epoch in range(_EPOCHS - 1):
+                passed = run.epoch(run.loader)
+                self._say_losses("shards", epoch, passed)
+            before = run.epoch(run.loader, steps=len(run.loader) // 2)
             run.save(checkpoint)
         self._say(
-            f"stopped after {len(before.seen):,} pictures of epoch 1; resuming in a new process"
+            f"shards, epoch {_EPOCHS - 1}: stopped after {len(before.seen):,} pictures,"
+            f" loss {before.loss:.3f}; resuming in a new process"
         )
-        command = [sys.executable, "-m", "headpond.cli._demo_training", str(checkpoint)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        program = "from headpond.cli._demo_training import resume; resume()"
+        command = [sys.executable, "-c", program, str(checkpoint)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         after = json.loads(done.stdout)
         exact = sorted(before.seen + after["seen"]) == list(range(self._count))
         self._say(
             f"resumed: the other {len(after['seen']):,} pictures, loss {after['loss']:.3f}; "
             + ("each was seen exactly once" if exact else "NOT each was seen exactly once")
         )
-        return exact
+        return passed.row("headpond, shards"), exact
 
     def _compare(self, kind: str) -> list[dict[str, Any]]:
         missing = training.missing_for_comparison()
