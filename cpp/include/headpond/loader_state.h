@@ -34,8 +34,8 @@ struct LoaderState {
   bool ended = false;           // the loop over this epoch is over: the next pass is the next epoch
 
   std::string to_json() const;
-  // Errors: state_mismatch (not JSON, a missing or wrong-typed entry, a newer
-  // version, a cursor past n), saying which.
+  // Errors: state_mismatch (not JSON, a missing, unknown, repeated or wrong-typed
+  // entry, another version, a cursor past n), saying which.
   static Result<LoaderState> from_json(std::string_view text);
 
   bool operator==(const LoaderState&) const = default;

@@ -31,10 +31,11 @@ class Sampler {
   static constexpr int kVersion = 1;
 
   static Sampler none(std::uint64_t n);
-  // A keyed Feistel permutation of [0, n) with cycle walking.
+  // A keyed Feistel permutation of [0, n) with cycle walking; n is at most 2^63.
   static Sampler full(std::uint64_t n, std::uint64_t seed);
   // Shards are permuted, the sequence is cut into groups of at least `window`
-  // samples, the samples of a group are permuted. Empty shards are allowed.
+  // samples, the samples of a group are permuted. A group ends with the shard that
+  // fills it, so the last one holds what is left. Empty shards are allowed.
   static Sampler window(std::vector<std::uint64_t> shard_counts, std::uint64_t seed, std::uint64_t window);
 
   std::uint64_t size() const { return n_; }
@@ -46,7 +47,8 @@ class Sampler {
   std::shared_ptr<const EpochOrder> order(std::uint64_t epoch) const;
 
   // Window mode: the group that holds `position` of `epoch`: its place in the
-  // shard order and the cursor at its start (kept in the state). {0, 0} otherwise.
+  // shard order and the cursor at its start (kept in the state); behind the last
+  // position {shards, size()}. O(shards). {0, 0} in the other modes.
   struct GroupPlace {
     std::uint64_t first_shard = 0;
     std::uint64_t cursor = 0;
