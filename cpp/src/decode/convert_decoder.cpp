@@ -1,4 +1,3 @@
-#include <array>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -16,10 +15,13 @@ using namespace decode;
 
 template <class T>
 T swap_bytes(T value) {
-  auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
-  std::array<std::byte, sizeof(T)> swapped;
-  for (std::size_t i = 0; i < sizeof(T); ++i) swapped[i] = bytes[sizeof(T) - 1 - i];
-  return std::bit_cast<T>(swapped);
+  if constexpr (sizeof(T) == 2) {
+    return std::bit_cast<T>(__builtin_bswap16(std::bit_cast<std::uint16_t>(value)));
+  } else if constexpr (sizeof(T) == 4) {
+    return std::bit_cast<T>(__builtin_bswap32(std::bit_cast<std::uint32_t>(value)));
+  } else {
+    return std::bit_cast<T>(__builtin_bswap64(std::bit_cast<std::uint64_t>(value)));
+  }
 }
 
 // memcpy, because records may lie at any address.

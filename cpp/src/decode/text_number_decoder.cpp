@@ -24,6 +24,15 @@ std::string_view trimmed(std::span<const std::byte> record) {
   return text;
 }
 
+// The start of a text for an error's message, in printable ASCII.
+std::string quoted(std::string_view text) {
+  std::string result(text.substr(0, 40));
+  for (char& c : result) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return '"' + result + (text.size() > 40 ? "...\"" : "\"");
+}
+
 // A number that the whole text spells and that fits T.
 template <class T>
 std::optional<T> parse(std::string_view text) {
@@ -68,8 +77,8 @@ class TextNumberDecoder final : public Decoder {
     const std::string_view text = trimmed(record);
     if (!write_(text, out.data())) {
       return Error(ErrorCode::corrupt_data, "expected a number of type " +
-                                                std::string(name_of(output_.dtype)) + ", found \"" +
-                                                std::string(text.substr(0, 40)) + "\"");
+                                                std::string(name_of(output_.dtype)) + ", found " +
+                                                quoted(text));
     }
     return bytes;
   }

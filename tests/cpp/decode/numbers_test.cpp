@@ -93,6 +93,17 @@ TEST_CASE("convert: big-endian numbers are swapped, also when the type stays") {
   CHECK(numbers<float>(run(**wide, bytes_of(record))) == std::vector<float>{258.0f, -2.0f});
 }
 
+TEST_CASE("convert: numbers of every width are swapped") {
+  const std::string record("\0\0\0\0\0\0\0\7", 8);
+  const auto wide = make_convert_decoder(field(DType::int64, std::nullopt, true), DType::int64);
+  CHECK(numbers<std::int64_t>(run(**wide, bytes_of(record))) == std::vector<std::int64_t>{7});
+  const auto half = make_convert_decoder(field(DType::uint32, std::nullopt, true), DType::int64);
+  CHECK(numbers<std::int64_t>(run(**half, bytes_of(record))) == std::vector<std::int64_t>{0, 7});
+  const auto byte = make_convert_decoder(field(DType::uint8, std::nullopt, true), DType::uint8);
+  CHECK(numbers<std::uint8_t>(run(**byte, bytes_of(record).last(2))) ==
+        std::vector<std::uint8_t>{0, 7});
+}
+
 TEST_CASE("convert: records of a wrong size are corrupt, bytes are no numbers") {
   const auto fixed = make_convert_decoder(field(DType::int32, Shape{2}), DType::int64);
   const std::vector<std::int32_t> three{1, 2, 3};
@@ -148,6 +159,8 @@ TEST_CASE("text number: decimal text becomes one scalar; anything else is corrup
     REQUIRE_FALSE(result);
     CHECK(result.error().code() == ErrorCode::corrupt_data);
   }
+  const auto binary = run(**integer, bytes_of(std::string("\x01\xFFx", 3)));
+  CHECK_THAT(binary.error().message(), Catch::Matchers::ContainsSubstring("found \"??x\""));
   const auto small = make_text_number_decoder(DType::uint8);
   CHECK_FALSE(run(**small, bytes_of(std::string("256"))));
   CHECK_FALSE(run(**small, bytes_of(std::string("-1"))));
