@@ -11,6 +11,7 @@
 #include "format/front_coded.h"
 #include "format/image.h"
 #include "format/little_endian.h"
+#include "format/manifest_image.h"
 
 namespace headpond {
 namespace {
@@ -249,17 +250,26 @@ void write_header(std::span<std::byte> file, const Built& built) {
     write_le(file, at, number);
     at += 8;
   }
-  write_le(file, 56, crc32c(file.subspan(kHeaderBytes)));
   at = 64;
   for (const Digest& digest : {built.names_digest, built.sizes_digest, built.versions_digest}) {
     write_le(file, at, digest.high);
     write_le(file, at + 8, digest.low);
     at += 16;
   }
-  write_le(file, 12, header_crc(file));
+  seal_manifest(file);
 }
 
 }  // namespace
+
+void seal_manifest(std::span<std::byte> image) {
+  if (image.size() < kHeaderBytes) return;
+  write_le(image, 56, crc32c(image.subspan(kHeaderBytes)));
+  write_le(image, 12, header_crc(image));
+}
+
+Result<std::shared_ptr<const Manifest>> open_manifest_image(std::vector<std::byte> bytes) {
+  return ImageManifest::open(Image(std::move(bytes)), std::nullopt);
+}
 
 Result<std::shared_ptr<const Manifest>> Manifest::build(Uri root, std::vector<ObjectInfo> objects) {
   const auto by_name = [](const ObjectInfo& a, const ObjectInfo& b) { return a.name < b.name; };

@@ -1,6 +1,8 @@
 #include "format/tar_index.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 #include "format/formats.h"
@@ -147,6 +149,32 @@ TEST_CASE("TarIndex: what stands behind the end mark is counted, zeros are not")
   CHECK(index_of(one + std::string(1024, '\0') + one)->bytes_behind_end() == one.size());
   CHECK(index_of(one)->end_marked());
   CHECK(!index_of(one.substr(0, 1024))->end_marked());
+}
+
+TEST_CASE("TarIndex: archives that Python's tarfile wrote in three formats give the same samples") {
+  const std::string deep = std::string(120, 'd') + "/" + std::string(130, 'f');
+  const auto keys_of = [](const std::string& file) {
+    std::ifstream stream(HEADPOND_CORPUS "/tar/" + file, std::ios::binary);
+    const std::string tar{std::istreambuf_iterator<char>(stream), {}};
+    const auto index = index_of(tar);
+    std::vector<std::string> keys(index->samples());
+    for (std::uint64_t i = 0; i < keys.size(); ++i) {
+      index->key(i, keys[i]);
+      for (auto m = index->first_member(i); m < index->first_member(i + 1); ++m) {
+        // Each member's content is the end of its name.
+        const auto member = index->member(m);
+        const std::string name = keys[i] + "." + std::string(index->suffix(member.suffix));
+        CHECK(name.ends_with(tar.substr(member.offset, member.size)));
+      }
+    }
+    return keys;
+  };
+  using Keys = std::vector<std::string>;
+  const Keys with_long_names = {"a/0001", "a/0002", deep, "caf\xc3\xa9"};
+  CHECK(keys_of("gnu.tar") == with_long_names);
+  CHECK(keys_of("pax.tar") == with_long_names);
+  CHECK(keys_of("pax_times.tar") == Keys{"a/0001", "a/0002"});
+  CHECK(keys_of("ustar.tar") == Keys{"a/0001", "a/0002", std::string(150, 'p') + "/" + std::string(90, 'n')});
 }
 
 TEST_CASE("TarIndex: at most 32 bytes a member beside the names") {
