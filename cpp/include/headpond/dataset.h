@@ -85,6 +85,11 @@ struct Source {
   std::shared_ptr<const Manifest> manifest;  // instead of paths
 };
 
+// The objects that a source names: every file of a directory, parts that begin with
+// "." left out. The root is the longest common directory. For Manifest.build.
+// Errors: invalid_argument; not_found; cancelled; those of the stores.
+Result<std::shared_ptr<const Manifest>> list_source(const Source& source, OpenContext& context);
+
 struct FilesOptions {
   std::string pattern = "**/*";  // of the path under the root; case is ignored
   bool folder_labels = true;     // field label: index of the first path component in the sorted classes

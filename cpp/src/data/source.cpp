@@ -297,7 +297,7 @@ Error nothing_left(const Listing& listing, const Selection& selection) {
   return Error(ErrorCode::not_found, text).at_uri(listing.root.to_string());
 }
 
-Result<std::shared_ptr<const Manifest>> list_source(const Source& source, const Selection& selection,
+Result<std::shared_ptr<const Manifest>> list_places(const Source& source, const Selection& selection,
                                                     OpenContext& context) {
   const auto places = expand_places(source);
   if (!places) return places.error();
@@ -362,7 +362,7 @@ Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source, con
     if (!loaded) return loaded;
     manifest = *std::move(loaded);
   }
-  if (!manifest) return list_source(source, selection, context);
+  if (!manifest) return list_places(source, selection, context);
   const std::string root = manifest->root().to_string();
   if (selection.keep) {
     auto kept = filter_manifest(*manifest, selection.keep);
@@ -375,6 +375,10 @@ Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source, con
         .at_uri(root);
   }
   return manifest;
+}
+
+Result<std::shared_ptr<const Manifest>> list_source(const Source& source, OpenContext& context) {
+  return resolve_source(source, {}, context);
 }
 
 }  // namespace headpond

@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <utility>
 
 #include "format/formats.h"
+#include "format/shard_lookup.h"
 
 namespace headpond {
 namespace {
@@ -13,7 +13,12 @@ class FilesFormat final : public Format {
     fields_.push_back({"data", DType::bytes, std::nullopt, false});
     if (!runs) return;
     fields_.push_back({"label", DType::int64, Shape{}, false});
-    runs_ = *std::move(runs);
+    std::vector<std::uint64_t> counts;
+    for (std::size_t i = 0; i < runs->size(); ++i) {
+      labels_.push_back((*runs)[i].label);
+      counts.push_back((i + 1 < runs->size() ? (*runs)[i + 1].first : size()) - (*runs)[i].first);
+    }
+    runs_ = ShardLookup(counts);
   }
 
   std::uint64_t size() const override { return manifest_->size(); }
@@ -39,14 +44,13 @@ class FilesFormat final : public Format {
   }
 
   std::uint64_t label_of(std::uint64_t sample) const {
-    const auto after = std::upper_bound(runs_.begin(), runs_.end(), sample,
-                                        [](std::uint64_t value, const LabelRun& run) { return value < run.first; });
-    return static_cast<std::uint64_t>(std::prev(after)->label);
+    return static_cast<std::uint64_t>(labels_[runs_.find(sample).shard]);
   }
 
   std::shared_ptr<const Manifest> manifest_;
   std::vector<Field> fields_;
-  std::vector<LabelRun> runs_;
+  ShardLookup runs_;  // files of one class that follow each other
+  std::vector<std::int64_t> labels_;
 };
 
 }  // namespace

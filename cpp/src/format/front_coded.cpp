@@ -1,6 +1,8 @@
 #include "format/front_coded.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 namespace headpond {
 namespace {
@@ -12,6 +14,11 @@ void append_varint(std::vector<std::byte>& out, std::uint64_t value) {
 
 // Lengths of names: at most 35 bits, so that no sum below can overflow.
 bool take_varint(std::span<const std::byte>& in, std::uint64_t& value) {
+  if (!in.empty() && (in[0] & std::byte{0x80}) == std::byte{0}) {  // nearly always
+    value = std::to_integer<std::uint64_t>(in[0]);
+    in = in.subspan(1);
+    return true;
+  }
   value = 0;
   for (unsigned shift = 0; shift < 35 && !in.empty(); shift += 7) {
     const auto byte = std::to_integer<std::uint64_t>(in[0]);
@@ -58,18 +65,32 @@ bool FrontCodedNames::offsets_valid() const {
 bool FrontCodedNames::get(std::uint64_t index, std::string& name) const {
   name.clear();
   const std::uint64_t group = index / kNamesPerGroup;
+  const std::uint64_t last = index % kNamesPerGroup;
   const std::uint64_t start = groups_[group];
   auto rest = blob_.subspan(start, groups_[group + 1] - start);
-  for (std::uint64_t i = 0; i <= index % kNamesPerGroup; ++i) {
+  // Walks the lengths first, then copies backwards just the bytes that are still in
+  // the last name: most names on the way give none.
+  struct Step {
+    std::uint64_t shared;
+    std::span<const std::byte> rest;
+  };
+  std::array<Step, kNamesPerGroup> steps;
+  std::uint64_t length = 0;
+  for (std::uint64_t i = 0; i <= last; ++i) {
     std::uint64_t shared = 0;
     std::uint64_t size = 0;
-    if (!take_varint(rest, shared) || !take_varint(rest, size) || shared > name.size() || size > rest.size()) {
-      name.clear();
-      return false;
-    }
-    name.resize(shared);
-    name.append(reinterpret_cast<const char*>(rest.data()), size);
+    if (!take_varint(rest, shared) || !take_varint(rest, size) || shared > length || size > rest.size()) return false;
+    steps[i] = {shared, rest.first(size)};
     rest = rest.subspan(size);
+    length = shared + size;
+  }
+  name.resize(length);
+  std::uint64_t missing = length;  // leading bytes
+  for (std::uint64_t i = last + 1; i > 0 && missing > 0; --i) {
+    const Step& step = steps[i - 1];
+    if (step.shared >= missing) continue;
+    std::memcpy(name.data() + step.shared, step.rest.data(), missing - step.shared);
+    missing = step.shared;
   }
   return true;
 }

@@ -222,22 +222,36 @@ Built collect(const std::vector<ObjectInfo>& objects, std::string_view root) {
   return built;
 }
 
-void append_body(std::vector<std::byte>& out, const std::vector<ObjectInfo>& objects, const Built& built,
-                 std::string_view root) {
-  for (const auto& object : objects) append(out, object.version.size);
-  for (const auto& object : objects) append(out, object.version.mtime_ns);
-  for (const auto& object : objects) append(out, object.version.inode);
-  for (const std::uint64_t offset : built.names.group_offsets()) append(out, offset);
-  if ((built.layout.flags & kEtags) != 0) {
-    std::uint64_t end = 0;
-    for (const auto& object : objects) append(out, end += object.version.etag.size());
+void write_bytes(std::span<std::byte> file, std::uint64_t at, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::memcpy(file.data() + at, bytes.data(), bytes.size());
+}
+
+void write_etags(std::span<std::byte> file, const std::vector<ObjectInfo>& objects, const Layout& layout) {
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const std::string& etag = objects[i].version.etag;
+    write_bytes(file, layout.etags_at() + end, bytes_of(etag));
+    write_le(file, layout.etag_ends_at() + 8 * i, end += etag.size());
   }
-  if ((built.layout.flags & kWeak) != 0) {
-    for (const auto& object : objects) append(out, static_cast<std::uint8_t>(object.version.weak));
+}
+
+void write_body(std::span<std::byte> file, const std::vector<ObjectInfo>& objects, const Built& built,
+                std::string_view root) {
+  const Layout& layout = built.layout;
+  const std::uint64_t column = layout.column_bytes();
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const ObjectVersion& version = objects[i].version;
+    const std::uint64_t at = kHeaderBytes + 8 * i;
+    write_le(file, at, version.size);
+    write_le(file, at + column, version.mtime_ns);
+    write_le(file, at + 2 * column, version.inode);
+    if ((layout.flags & kWeak) != 0) write_le(file, layout.weak_at() + i, static_cast<std::uint8_t>(version.weak));
   }
-  append(out, bytes_of(root));
-  append(out, built.names.blob());
-  for (const auto& object : objects) append(out, bytes_of(object.version.etag));
+  if ((layout.flags & kEtags) != 0) write_etags(file, objects, layout);
+  const auto offsets = built.names.group_offsets();
+  write_bytes(file, layout.groups_at(), std::as_bytes(std::span(offsets)));
+  write_bytes(file, layout.root_at(), bytes_of(root));
+  write_bytes(file, layout.names_at(), built.names.blob());
 }
 
 void write_header(std::span<std::byte> file, const Built& built) {
@@ -277,10 +291,8 @@ Result<std::shared_ptr<const Manifest>> Manifest::build(Uri root, std::vector<Ob
   if (auto checked = check_objects(objects); !checked) return std::move(checked).error();
   const std::string root_text = printable_root(root);
   const Built built = collect(objects, root_text);
-  std::vector<std::byte> file;
-  file.reserve(built.layout.file_bytes());
-  file.resize(kHeaderBytes);
-  append_body(file, objects, built, root_text);
+  std::vector<std::byte> file(built.layout.file_bytes());
+  write_body(file, objects, built, root_text);
   write_header(file, built);
   return ImageManifest::open(Image(std::move(file)), std::move(root));
 }

@@ -1,0 +1,127 @@
+#include "format/tar_index_folder.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "format/record_lock.h"
+#include "headpond/memory_store.h"
+#include "support/bytes.h"
+#include "support/catch.h"
+#include "support/tar_writer.h"
+#include "support/temp_dir.h"
+
+using namespace headpond;
+
+namespace {
+
+TarIndexFolder::Shard shard_in(MemoryStore& store) {
+  return {store, "s.tar", "memory://x/s.tar", stat_blocking(store, "s.tar")->version};
+}
+
+// Two ends between processes: one byte is a signal.
+struct Pipe {
+  int ends[2];
+  Pipe() { REQUIRE(::pipe(ends) == 0); }
+  ~Pipe() {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  void signal() const { static_cast<void>(::write(ends[1], "x", 1)); }
+  void wait() const {
+    char byte = 0;
+    static_cast<void>(::read(ends[0], &byte, 1));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("TarIndexFolder: who finds a shard being indexed waits for that index and reads nothing") {
+  const TempDir folder;
+  MemoryStore store;
+  store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").file("b.x", "2").end().bytes()));
+  const auto shard = shard_in(store);
+  const TarIndexFolder here(folder.path(), nullptr);
+  const std::string path = here.path_of(shard);
+  REQUIRE(here.get(shard, nullptr));
+  std::filesystem::rename(path, folder.path("finished"));
+
+  const Pipe locked, waiting;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = RecordLock::acquire(path + ".lock", nullptr);
+    if (!lock) ::_exit(1);
+    locked.signal();
+    waiting.wait();
+    std::filesystem::rename(folder.path("finished"), path);
+    // The kernel drops the lock.
+    ::_exit(0);
+  }
+  locked.wait();
+  MemoryStore empty;  // a read would be not_found
+  const TarIndexFolder::Shard unread{empty, "s.tar", shard.uri, shard.version};
+  bool asked = false;
+  const auto index = here.get(unread, [&] {
+    if (!asked) waiting.signal();
+    asked = true;
+    return true;
+  });
+  int status = 1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  REQUIRE(index);
+  CHECK((*index)->samples() == 2);
+  CHECK(asked);
+}
+
+TEST_CASE("TarIndexFolder: waiting for another process can be given up") {
+  const TempDir folder;
+  MemoryStore store;
+  store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").end().bytes()));
+  const auto shard = shard_in(store);
+  const TarIndexFolder here(folder.path(), nullptr);
+  const std::string path = here.path_of(shard);
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  const Pipe locked, finished;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = RecordLock::acquire(path + ".lock", nullptr);
+    locked.signal();
+    finished.wait();
+    ::_exit(0);
+  }
+  locked.wait();
+  const auto index = here.get(shard, [] { return false; });
+  finished.signal();
+  ::waitpid(child, nullptr, 0);
+  REQUIRE(!index);
+  CHECK(index.error().code() == ErrorCode::cancelled);
+  CHECK(index.error().uri() == shard.uri);
+}
+
+TEST_CASE("TarIndexFolder: a shard that cannot be read leaves neither index nor lock") {
+  const TempDir folder;
+  MemoryStore empty;
+  const TarIndexFolder here(folder.path(), nullptr);
+  ObjectVersion version;
+  version.size = 1024;
+  const auto index = here.get({empty, "s.tar", "memory://x/s.tar", version}, nullptr);
+  REQUIRE(!index);
+  CHECK(index.error().code() == ErrorCode::not_found);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    CHECK(!entry.is_regular_file());
+  }
+}
+
+TEST_CASE("RecordLock: the file goes with the lock, and comes again") {
+  const TempDir folder;
+  const std::string path = folder.path("x.lock");
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto lock = RecordLock::acquire(path, nullptr);
+    REQUIRE(lock);
+    CHECK(std::filesystem::exists(path));
+  }
+  CHECK(!std::filesystem::exists(path));
+  CHECK(RecordLock::acquire(folder.path("none/x.lock"), nullptr).error().code() == ErrorCode::not_found);
+}
