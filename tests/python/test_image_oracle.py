@@ -108,3 +108,30 @@ def test_pixels_are_pillows(images, tmp_path, mode, size, extra):
     print(f"{mode} {size} {extra}: mean {mean:.3f}, 99.9 % {p999}, worst picture {worst}")
     assert mean <= 1.0
     assert p999 <= 6
+
+
+@pytest.mark.parametrize("crop", ["center", "none"])
+def test_batches_hold_pillows_pixels(images, tmp_path, crop):
+    import headpond as hp
+
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for path in images:
+        (folder / path.name).symlink_to(path)
+    pipe = hp.from_files(folder, label=None).image("data", size=64, crop=crop).batch(16)
+    with pipe.loader() as loader:
+        pixels = np.concatenate([batch["data"] for batch in loader])
+    assert pixels.shape == (len(images), 64, 64, 3)
+    for path, made in zip(sorted(images, key=lambda p: os.fsencode(p.name)), pixels, strict=True):
+        with Image.open(path) as image:
+            width, height = image.size
+            view = (0, 0, width, height, 64, 64, 0, 0, 0)
+            if crop == "center":
+                short, long = 64 * 256 // 224, int(64 * 256 // 224 * max(width, height) / min(width, height))
+                to_width, to_height = (short, long) if width <= height else (long, short)
+                left, top = round((to_width - 64) / 2), round((to_height - 64) / 2)
+                view = (0, 0, width, height, to_width, to_height, left, top, 0)
+        expected = np.asarray(pillow(path, view, 64, exif=False), np.int16)
+        apart = np.abs(expected - made)
+        assert apart.mean() <= 1.0, path.name
+        assert np.quantile(apart, 0.999) <= 6, path.name

@@ -17,6 +17,10 @@ namespace headpond {
 // needed and kept, so that steady state allocates nothing. Not shared.
 class Scratch {
  public:
+  // Slots below this one belong to who calls a decoder (for the record, say), the
+  // others to the decoder.
+  static constexpr std::size_t kDecoderSlots = 8;
+
   // At least `bytes`, 64-byte aligned, uninitialised; a later call with the same
   // `slot` invalidates it.
   std::span<std::byte> get(std::size_t slot, std::size_t bytes);

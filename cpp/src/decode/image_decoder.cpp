@@ -16,9 +16,9 @@ namespace {
 using namespace decode;
 
 enum Slot : std::size_t {
-  kColumns = 0,  // two slots each
-  kLines = 2,
-  kRows = 4,
+  kColumns = Scratch::kDecoderSlots,  // two slots each
+  kLines = kColumns + 2,
+  kRows = kLines + 2,
   kPointers,
   kWords,
   kPixels,

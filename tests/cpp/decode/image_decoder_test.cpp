@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -210,6 +211,26 @@ TEST_CASE("image: once every size was seen, a worker allocates nothing more of i
   const auto before = scratch.allocations();
   run(1);
   CHECK(scratch.allocations() == before);
+}
+
+TEST_CASE("image: the caller's slots of the scratch memory stay as they are") {
+  JpegRecipe recipe;
+  recipe.progressive = GENERATE(false, true);
+  const auto jpeg = make_jpeg(recipe);
+  const auto decoder = make_image_decoder(small_options());
+  REQUIRE(decoder);
+  Scratch scratch;
+  std::vector<std::byte> out((*decoder)->output_bytes_max(0));
+  std::vector<std::span<std::byte>> records;
+  for (std::size_t slot = 0; slot < Scratch::kDecoderSlots; ++slot) {
+    records.push_back(scratch.get(slot, jpeg.size()));
+    std::copy(jpeg.begin(), jpeg.end(), records.back().begin());
+  }
+  for (const auto& record : records) {
+    REQUIRE((*decoder)->decode(record, kContext, out, scratch));
+    CHECK(out == decode_image(small_options(), jpeg));
+    CHECK(std::equal(jpeg.begin(), jpeg.end(), record.begin(), record.end()));
+  }
 }
 
 TEST_CASE("image: a damaged picture leaves the worker usable") {
