@@ -4,6 +4,7 @@
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,6 +53,12 @@ int FileOps::resident(int fd, std::uint64_t offset, std::size_t bytes) {
   if (syscall(kCachestat, fd, &range, &pages, 0) != 0) return -errno;
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   return pages.cached >= (offset + bytes - 1) / page - offset / page + 1 ? 1 : 0;
+}
+
+std::int64_t FileOps::now_ns() {
+  struct timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
 }  // namespace headpond

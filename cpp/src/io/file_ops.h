@@ -29,6 +29,9 @@ class FileOps {
   // came with Linux 6.5, and later ones tell only who may write the file).
   virtual int resident(int fd, std::uint64_t offset, std::size_t bytes);
 
+  // CLOCK_MONOTONIC_COARSE in ns: when a handle is to be looked at again.
+  virtual std::int64_t now_ns();
+
   // Asked before a ring is made and before buffers are registered: 0, or -errno
   // to be answered instead.
   virtual int ring_setup() { return 0; }

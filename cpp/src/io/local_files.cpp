@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,12 +27,6 @@ constexpr std::int64_t kCheckEvery_ns = 1'000'000'000;
 constexpr std::size_t kEvictStep = 16;
 // Non-blocking, so that a FIFO does not hang the opener; without a controlling terminal.
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-
-std::int64_t coarse_now_ns() {
-  struct timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
 
 // The kernel may still write to `out`, so what `done` holds is never freed.
 void keep_for_ever(LocalRead read) {
@@ -118,7 +111,7 @@ Result<std::shared_ptr<FileHandle>> LocalFiles::adopt(const LocalRoot& root, std
   handle->fd = std::move(fd);
   handle->version = version_of(status);
   handle->device = status.st_dev;
-  handle->checked_ns = coarse_now_ns();
+  handle->checked_ns = ops_->now_ns();
   return handle;
 }
 
@@ -127,7 +120,7 @@ std::shared_ptr<FileHandle> LocalFiles::cached(const LocalRoot& root, std::strin
   auto handle = handles_.find(root.id, name);
   if (handle == nullptr) return nullptr;
   bool good = expected.is_any() || expected.accepts(handle->version);
-  const std::int64_t now = coarse_now_ns();
+  const std::int64_t now = ops_->now_ns();
   if (good && now - handle->checked_ns.load(std::memory_order_relaxed) > kCheckEvery_ns) {
     struct stat status = {};
     counters_.add(Count::system_calls);

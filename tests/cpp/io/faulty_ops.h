@@ -17,6 +17,7 @@ class FaultyOps final : public FileOps {
                         std::function<ssize_t(std::size_t)> real)>
       on_pread;
   std::function<int(RingCall call, int result)> on_ring_result;
+  std::atomic<std::int64_t> extra_ns = 0;  // added to the clock
   int setup_result = 0;
   int register_result = 0;
 
@@ -28,6 +29,7 @@ class FaultyOps final : public FileOps {
     const auto real = [&](std::size_t n) { return FileOps::pread(fd, out, n, offset, flags); };
     return on_pread ? on_pread(out, bytes, offset, flags, real) : real(bytes);
   }
+  std::int64_t now_ns() override { return FileOps::now_ns() + extra_ns; }
   int ring_setup() override { return setup_result; }
   int ring_register_buffers(std::size_t) override { return register_result; }
   int ring_result(RingCall call, int result) override {

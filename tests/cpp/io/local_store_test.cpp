@@ -3,11 +3,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "io/faulty_ops.h"
 #include "io/local_fixture.h"
 #include "support/catch.h"
 #include "support/gated_store.h"
@@ -208,6 +210,75 @@ TEST_CASE("a file replaced by rename: an open handle keeps the old bytes, the ne
     REQUIRE(read_blocking(local.store(), "file", 77, out, new_version));
     CHECK(out == part(pattern(50'000, 2), 77, 1000));
     CHECK(code_of_read(local.store(), "file", 1000, old_version) == ErrorCode::object_changed);
+  }
+}
+
+TEST_CASE("a file rewritten in place under its open handle is noticed within a second") {
+  for (const auto backend : kBackends) {
+    auto ops = std::make_unique<FaultyOps>();
+    auto& extra_ns = ops->extra_ns;
+    LocalFixture local(with_backend(backend), false, LocalIoSeams{std::move(ops)});
+    local.put("file", pattern(50'000, 1));
+    const auto version = stat_blocking(local.store(), "file")->version;
+    Bytes out(1000);
+    const Piece piece{7, out};
+    REQUIRE(read_blocking(local.store(), "file", 7, out, version));
+    local.put("file", pattern(50'000, 2));
+    extra_ns = 2'000'000'000;
+    auto now = local.store().read_now("file", version, std::span(&piece, 1), Wait::allowed);
+    REQUIRE(!now);
+    CHECK(now.error().code() == ErrorCode::object_changed);
+    CHECK(code_of_read(local.store(), "file", 1000, version) == ErrorCode::object_changed);
+    REQUIRE(read_blocking(local.store(), "file", 7, out, stat_blocking(local.store(), "file")->version));
+    CHECK(out == part(pattern(50'000, 2), 7, 1000));
+  }
+}
+
+TEST_CASE("a file that is replaced again and again is never read in a mixture") {
+  for (const auto backend : kBackends) {
+    LocalFixture local(with_backend(backend), true);
+    constexpr std::size_t kSize = 700'000;
+    const std::vector<Bytes> versions = {pattern(kSize, 1), pattern(kSize, 2)};
+    local.put("file", versions[0]);
+    std::atomic<bool> reading = true;
+    std::thread writer([&] {
+      for (std::size_t i = 0; i < 400 && reading; ++i) {
+        local.dir.write("next", versions[i % 2]);
+        std::filesystem::rename(local.dir.path("next"), local.dir.path("file"));
+      }
+    });
+    for (int i = 0; i < 60; ++i) {
+      Bytes out(kSize - 100);
+      auto outcome = read_blocking(local.store(), "file", 100, out);
+      REQUIRE(outcome);
+      const std::size_t which = out[0] == versions[0][100] ? 0 : 1;
+      REQUIRE(std::equal(out.begin(), out.end(), versions[which].begin() + 100));
+      // Whole and small, of a version that may be gone by now.
+      local.store().stat("file", [&](Result<ObjectInfo> info) {
+        REQUIRE(info);
+        Bytes whole(kSize);
+        auto again = read_blocking(local.store(), "file", 0, whole, info->version);
+        if (again) {
+          CHECK((whole == versions[0] || whole == versions[1]));
+        } else {
+          CHECK(again.error().code() == ErrorCode::object_changed);
+        }
+      });
+    }
+    reading = false;
+    writer.join();
+  }
+}
+
+TEST_CASE("depth and threads of one are enough") {
+  for (const auto backend : kBackends) {
+    DYNAMIC_SECTION((backend == IoBackend::uring ? "uring" : "threads")) {
+      IoOptions options = with_backend(backend);
+      options.depth = 1;
+      options.threads = 1;
+      options.handles_max = 1;
+      store_conformance([&] { return std::make_unique<LocalFixture>(options, true); });
+    }
   }
 }
 

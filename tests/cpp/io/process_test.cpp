@@ -3,10 +3,12 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -33,6 +35,12 @@ int in_child(const std::function<int()>& body) {
   if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
   return WEXITSTATUS(status);
 }
+
+#ifdef __SANITIZE_THREAD__
+#define NEEDS_THREADS_IN_CHILDREN() HP_SKIP("ThreadSanitizer starts no thread in a forked child")
+#else
+#define NEEDS_THREADS_IN_CHILDREN() static_cast<void>(0)
+#endif
 
 // 0 when every file of `count` reads right, by a range of its middle.
 int read_files(LocalFixture& local, int count) {
@@ -64,6 +72,7 @@ bool forbid_io_uring(int error_number) {
 }  // namespace
 
 TEST_CASE("under a seccomp filter that forbids io_uring_setup, threads read and say why") {
+  NEEDS_THREADS_IN_CHILDREN();
   for (const int error_number : {EPERM, ENOSYS}) {
     CHECK(in_child([&] {
             LocalFixture local(IoOptions{});
@@ -76,7 +85,40 @@ TEST_CASE("under a seccomp filter that forbids io_uring_setup, threads read and 
   }
 }
 
+TEST_CASE("a storm of signals fails no read") {
+  NEEDS_THREADS_IN_CHILDREN();
+  for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
+    CHECK(in_child([&] {
+            LocalFixture local(with_backend(backend), true);
+            for (int i = 0; i < 30; ++i) local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
+            local.put("large", pattern(3'000'000));
+            struct sigaction action = {};
+            action.sa_handler = [](int) {};  // without SA_RESTART
+            struct sigevent event = {};
+            event.sigev_notify = SIGEV_SIGNAL;
+            event.sigev_signo = SIGUSR1;
+            timer_t timer = {};
+            const struct itimerspec every_ms = {{0, 1'000'000}, {0, 1'000'000}};
+            if (sigaction(SIGUSR1, &action, nullptr) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+                timer_settime(timer, 0, &every_ms, nullptr) != 0) {
+              return 77;
+            }
+            Bytes out(1'000'000);
+            for (int round = 0; round < 10; ++round) {
+              if (const int result = read_files(local, 30); result != 0) return result;
+              if (!read_blocking(local.store(), "large", 3, out) || out != part(pattern(3'000'000), 3, out.size())) {
+                return 5;
+              }
+              const Piece piece{9, out};
+              if (*local.store().read_now("large", {}, std::span(&piece, 1), Wait::allowed) != 1) return 6;
+            }
+            return 0;
+          }) == 0);
+  }
+}
+
 TEST_CASE("1,000 files by range within 64 handles, on both backends") {
+  NEEDS_THREADS_IN_CHILDREN();
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     CHECK(in_child([&] {
             LocalFixture local(with_backend(backend));
@@ -90,6 +132,7 @@ TEST_CASE("1,000 files by range within 64 handles, on both backends") {
 }
 
 TEST_CASE("when others hold all handles the cache gives up its own; with none left it is resource_limit") {
+  NEEDS_THREADS_IN_CHILDREN();
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     CHECK(in_child([&] {
             IoOptions options = with_backend(backend);
@@ -108,10 +151,9 @@ TEST_CASE("when others hold all handles the cache gives up its own; with none le
             local.io->close();
             while (dup(0) >= 0) {
             }
-            LocalFixture* full = &local;
             const auto io = make_local_io(with_backend(IoBackend::threads), nullptr);
             Uri root;
-            root.path = full->dir.path();
+            root.path = local.dir.path();
             auto outcome = read_blocking(*io->open(root), "f1", 0, out);
             if (outcome || outcome.error().code() != ErrorCode::resource_limit) return 6;
             return outcome.error().to_string().find("ulimit -n: 64") != std::string::npos ? 0 : 7;
@@ -120,6 +162,7 @@ TEST_CASE("when others hold all handles the cache gives up its own; with none le
 }
 
 TEST_CASE("a scarce limit on locked memory is lived with") {
+  NEEDS_THREADS_IN_CHILDREN();
   if (geteuid() != 0) HP_SKIP("only root can become a user with less");
   for (const rlim_t bytes : {rlim_t{0}, rlim_t{64 << 10}}) {
     LocalFixture made(IoOptions{});
@@ -197,6 +240,7 @@ TEST_CASE("a storm of forks during cold O_DIRECT reads changes no byte") {
 }
 
 TEST_CASE("a forked child reads with a LocalIo of its own while the parent's is busy") {
+  NEEDS_THREADS_IN_CHILDREN();
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     LocalFixture local(with_backend(backend), true);
     for (int i = 0; i < 20; ++i) local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
