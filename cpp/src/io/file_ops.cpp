@@ -40,21 +40,6 @@ ssize_t FileOps::pread(int fd, std::byte* out, std::size_t bytes, std::uint64_t 
   return or_errno(::preadv2(fd, &piece, 1, static_cast<off_t>(offset), flags));
 }
 
-int FileOps::resident(int fd, std::uint64_t offset, std::size_t bytes) {
-  // cachestat(2); the headers of Debian 12 do not know it yet.
-  constexpr long kCachestat = 451;
-  struct {
-    std::uint64_t offset, bytes;
-  } range = {offset, bytes};
-  struct {
-    std::uint64_t cached, dirty, writeback, evicted, recently_evicted;
-  } pages = {};
-  if (bytes == 0) return 1;
-  if (syscall(kCachestat, fd, &range, &pages, 0) != 0) return -errno;
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return pages.cached >= (offset + bytes - 1) / page - offset / page + 1 ? 1 : 0;
-}
-
 std::int64_t FileOps::now_ns() {
   struct timespec now = {};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

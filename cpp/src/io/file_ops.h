@@ -25,10 +25,6 @@ class FileOps {
   // preadv2 of one buffer; `flags` as there (RWF_NOWAIT).
   virtual ssize_t pread(int fd, std::byte* out, std::size_t bytes, std::uint64_t offset, int flags);
 
-  // 1: all of the range is in the page cache, 0: not all; -errno: unknown (cachestat
-  // came with Linux 6.5, and later ones tell only who may write the file).
-  virtual int resident(int fd, std::uint64_t offset, std::size_t bytes);
-
   // CLOCK_MONOTONIC_COARSE in ns: when a handle is to be looked at again.
   virtual std::int64_t now_ns();
 

@@ -136,11 +136,7 @@ Result<bool> LocalStore::fill_now(std::string_view object, const FileHandle& han
   LocalFiles& files = shared_->files();
   const int fd = handle.fd.get();
   ssize_t got = files.fill(fd, piece.out, piece.offset, wait == Wait::never ? RWF_NOWAIT : 0);
-  if ((got == -EAGAIN && files.ops().resident(fd, piece.offset, piece.out.size()) == 1) ||
-      (got == -EOPNOTSUPP && is_memory_file_system(fd))) {
-    // RWF_NOWAIT also stops at a page that marks where to read ahead, in memory or not.
-    got = files.fill(fd, piece.out, piece.offset, 0);
-  }
+  if (got == -EOPNOTSUPP && is_memory_file_system(fd)) got = files.fill(fd, piece.out, piece.offset, 0);
   if (got == -EAGAIN || got == -EOPNOTSUPP) {
     files.cold().was_cold(spot);
     return false;
