@@ -40,14 +40,20 @@ def tars() -> dict[str, bytes]:
         "empty.tar": archive(tarfile.USTAR_FORMAT, []),
     }
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"comment": "global"}) as tar:
+    with tarfile.open(
+        fileobj=out, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"comment": "global"}
+    ) as tar:
         add(tar, "x.dir", type=tarfile.DIRTYPE)
         add(tar, "__meta__/info.json", b"{}")
         add(tar, "._x.jpg", b"mac")
         add(tar, "x.jpg", b"1" * 600)
         add(tar, "README", b"no field")
     seeds["skipped.tar"] = out.getvalue()
-    for name, kind in (("link", tarfile.SYMTYPE), ("hardlink", tarfile.LNKTYPE), ("fifo", tarfile.FIFOTYPE)):
+    for name, kind in (
+        ("link", tarfile.SYMTYPE),
+        ("hardlink", tarfile.LNKTYPE),
+        ("fifo", tarfile.FIFOTYPE),
+    ):
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w") as tar:
             add(tar, "x.jpg", type=kind, linkname="y")
