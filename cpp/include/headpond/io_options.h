@@ -14,9 +14,9 @@ enum class IoBackend : std::uint8_t { automatic, uring, threads };
 
 struct IoOptions {
   IoBackend backend = IoBackend::automatic;
-  unsigned depth = 64;            // reads in flight on the ring; small files: linked chains
-  unsigned threads = 16;          // of the pread pool, started as needed
-  std::size_t handles_max = 0;    // cached file handles; 0: a quarter of RLIMIT_NOFILE, at most 4,096
+  unsigned depth = 64;          // reads in flight on the ring; small files: linked chains
+  unsigned threads = 16;        // of the pread pool, started as needed
+  std::size_t handles_max = 0;  // cached file handles; 0: a quarter of RLIMIT_NOFILE, at most 4,096
 };
 
 // What runs and why, for hp.info() and the one INFO line.
@@ -29,9 +29,9 @@ struct IoStatus {
 // What local reads did since the start, all stores together. Warm: by the caller
 // in `read_now` without waiting; cold: the others.
 struct IoCounters {
-  std::uint64_t warm_reads = 0;    // pieces
+  std::uint64_t warm_reads = 0;  // pieces
   std::uint64_t warm_bytes = 0;
-  std::uint64_t cold_reads = 0;    // requests of `read`, pieces of `read_now` that waited
+  std::uint64_t cold_reads = 0;  // requests of `read`, pieces of `read_now` that waited
   std::uint64_t cold_bytes = 0;
   std::uint64_t direct_bytes = 0;  // of cold_bytes: past the page cache (O_DIRECT)
   std::uint64_t system_calls = 0;  // open, fstat, stat, pread; enters of the ring

@@ -2,7 +2,8 @@
 
 namespace headpond {
 
-bool CachePolicy::direct(std::uint64_t file_identity, std::uint64_t file_bytes, std::uint64_t bytes) {
+bool CachePolicy::direct(std::uint64_t file_identity, std::uint64_t file_bytes,
+                         std::uint64_t bytes) {
   if (bytes < kDirectMin) return false;
   auto known = read_.find(file_identity);
   if (known == read_.end()) {

@@ -26,7 +26,8 @@ ColdMap::Spot ColdMap::region(std::uint64_t file_identity, std::uint64_t offset)
 
 ColdMap::Spot ColdMap::folder(std::uint32_t root, std::string_view name) {
   const auto slash = name.rfind('/');
-  const std::string_view folder = slash == std::string_view::npos ? std::string_view{} : name.substr(0, slash + 1);
+  const std::string_view folder =
+      slash == std::string_view::npos ? std::string_view{} : name.substr(0, slash + 1);
   const std::uint64_t store = mix(root + 0x9E3779B97F4A7C15ull);
   return {static_cast<std::uint32_t>(mix(store ^ std::hash<std::string_view>()(folder)) % kSlots),
           static_cast<std::uint32_t>(store % kSlots)};
@@ -50,7 +51,8 @@ void ColdMap::was_cold(Spot spot) {
 
 void ColdMap::note_cold(Slot& slot) {
   const std::uint32_t state = slot.load(std::memory_order_relaxed);
-  const std::uint32_t streak = std::min(std::max(state >> 16, 1u), 6u);  // cold answers, this one included
+  const std::uint32_t streak =
+      std::min(std::max(state >> 16, 1u), 6u);  // cold answers, this one included
   const std::uint32_t skip = std::min(1u << streak, kSkipMax) - 1;
   slot.store((streak + 1) << 16 | skip, std::memory_order_relaxed);
 }

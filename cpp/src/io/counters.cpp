@@ -11,7 +11,8 @@ Counters::Line& Counters::own_line() {
 
 std::uint64_t Counters::of(Count what) const {
   std::uint64_t total = 0;
-  for (const auto& line : lines_) total += line.values[static_cast<std::size_t>(what)].load(std::memory_order_relaxed);
+  for (const auto& line : lines_)
+    total += line.values[static_cast<std::size_t>(what)].load(std::memory_order_relaxed);
   return total;
 }
 

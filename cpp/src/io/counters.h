@@ -10,8 +10,17 @@
 namespace headpond {
 
 enum class Count : std::uint8_t {
-  warm_reads, warm_bytes, cold_reads, cold_bytes, direct_bytes,
-  system_calls, ring_entries, opens, probes, retries, failures,
+  warm_reads,
+  warm_bytes,
+  cold_reads,
+  cold_bytes,
+  direct_bytes,
+  system_calls,
+  ring_entries,
+  opens,
+  probes,
+  retries,
+  failures,
 };
 
 // The sums behind IoCounters. Each thread adds to one of a few cache lines, so

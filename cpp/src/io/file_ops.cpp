@@ -26,7 +26,8 @@ int FileOps::open(const char* path, int flags, bool cached_only) {
   if (fd >= 0) return fd;
   // Before 5.12, and under filters that do not know the call: an open may then
   // wait for the disk, as everywhere else.
-  if (errno == ENOSYS || errno == EINVAL || errno == E2BIG || errno == EPERM) return or_errno(::open(path, flags));
+  if (errno == ENOSYS || errno == EINVAL || errno == E2BIG || errno == EPERM)
+    return or_errno(::open(path, flags));
   return -errno;
 }
 

@@ -9,7 +9,15 @@
 namespace headpond {
 
 // What the ring is asked to do; for FileOps::ring_result.
-enum class RingCall : std::uint8_t { open, read, read_fixed, close, chain_open, chain_read, chain_close };
+enum class RingCall : std::uint8_t {
+  open,
+  read,
+  read_fixed,
+  close,
+  chain_open,
+  chain_read,
+  chain_close
+};
 
 // The system calls of the local store. The base class makes them; tests derive
 // from it and alter single answers (short reads, EIO, EMFILE, a refused ring).

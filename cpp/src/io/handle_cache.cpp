@@ -36,7 +36,8 @@ std::shared_ptr<FileHandle> HandleCache::insert(std::uint32_t root, std::string_
   return handle;
 }
 
-void HandleCache::erase(std::uint32_t root, std::string_view name, const std::shared_ptr<FileHandle>& handle) {
+void HandleCache::erase(std::uint32_t root, std::string_view name,
+                        const std::shared_ptr<FileHandle>& handle) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(KeyView{root, name});
   if (found != entries_.end() && found->second.handle == handle) remove(found);

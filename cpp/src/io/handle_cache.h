@@ -40,7 +40,8 @@ class HandleCache {
 
   std::shared_ptr<FileHandle> find(std::uint32_t root, std::string_view name);
   // Returns the handle that now stands there: an earlier one of the same version wins.
-  std::shared_ptr<FileHandle> insert(std::uint32_t root, std::string_view name, std::shared_ptr<FileHandle> handle);
+  std::shared_ptr<FileHandle> insert(std::uint32_t root, std::string_view name,
+                                     std::shared_ptr<FileHandle> handle);
   // Forgets `handle` if it still stands there.
   void erase(std::uint32_t root, std::string_view name, const std::shared_ptr<FileHandle>& handle);
   void erase_root(std::uint32_t root);

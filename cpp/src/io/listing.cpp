@@ -122,7 +122,8 @@ class TreeLister {
     files_queued_ += std::max<std::size_t>(task.count, 1);
     changed_.notify_one();
     // A small tree is listed before a thread would have started.
-    if (files_queued_ < kSpawnAt * (threads_.size() + 1) || threads_.size() + 1 >= threads_max_) return;
+    if (files_queued_ < kSpawnAt * (threads_.size() + 1) || threads_.size() + 1 >= threads_max_)
+      return;
     auto thread = Thread::start({"hp-list", 0}, [this] { work(); });
     if (thread) threads_.push_back(std::move(*thread));  // without one the others do its work
   }
@@ -220,7 +221,8 @@ class TreeLister {
   }
 
   static Error loop_error() {
-    return Error(ErrorCode::invalid_argument, "a symbolic link that leads back to itself or a folder above it");
+    return Error(ErrorCode::invalid_argument,
+                 "a symbolic link that leads back to itself or a folder above it");
   }
 
   bool descend(Folder& folder, Entry& entry, const struct stat& status) {

@@ -82,14 +82,16 @@ int LocalFiles::open_descriptor(const char* path, bool cached_only) {
 Error LocalFiles::no_handles(int error_number) const {
   struct rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const char* whose = error_number == EMFILE ? "this process (ulimit -n: " : "the machine (fs.file-max; ulimit -n: ";
-  return Error(ErrorCode::resource_limit, "no file handle is left in " + std::string(whose) +
-                                              std::to_string(limit.rlim_cur) + "; headpond caches " +
-                                              std::to_string(handles_.size()) + " of at most " +
-                                              std::to_string(handles_.max()) + ")");
+  const char* whose = error_number == EMFILE ? "this process (ulimit -n: "
+                                             : "the machine (fs.file-max; ulimit -n: ";
+  return Error(ErrorCode::resource_limit,
+               "no file handle is left in " + std::string(whose) + std::to_string(limit.rlim_cur) +
+                   "; headpond caches " + std::to_string(handles_.size()) + " of at most " +
+                   std::to_string(handles_.max()) + ")");
 }
 
-Result<std::shared_ptr<FileHandle>> LocalFiles::open(const LocalRoot& root, std::string_view name, bool cached_only) {
+Result<std::shared_ptr<FileHandle>> LocalFiles::open(const LocalRoot& root, std::string_view name,
+                                                     bool cached_only) {
   CPath path;
   const char* text = path.join(root.path, name);
   if (text == nullptr) return root.failed(ENAMETOOLONG, "open", name, {});
@@ -100,7 +102,8 @@ Result<std::shared_ptr<FileHandle>> LocalFiles::open(const LocalRoot& root, std:
   return adopt(root, name, UniqueFd(fd));
 }
 
-Result<std::shared_ptr<FileHandle>> LocalFiles::adopt(const LocalRoot& root, std::string_view name, UniqueFd fd) {
+Result<std::shared_ptr<FileHandle>> LocalFiles::adopt(const LocalRoot& root, std::string_view name,
+                                                      UniqueFd fd) {
   struct stat status = {};
   counters_.add(Count::system_calls);
   if (const int result = ops_->fstat(fd.get(), &status); result < 0) {
@@ -132,8 +135,10 @@ std::shared_ptr<FileHandle> LocalFiles::cached(const LocalRoot& root, std::strin
   return nullptr;
 }
 
-Result<std::shared_ptr<FileHandle>> LocalFiles::acquire(const LocalRoot& root, std::string_view name,
-                                                        const ObjectVersion& expected, bool cached_only) {
+Result<std::shared_ptr<FileHandle>> LocalFiles::acquire(const LocalRoot& root,
+                                                        std::string_view name,
+                                                        const ObjectVersion& expected,
+                                                        bool cached_only) {
   if (auto handle = cached(root, name, expected); handle != nullptr) return handle;
   auto opened = open(root, name, cached_only);
   if (!opened || *opened == nullptr) return opened;
@@ -143,7 +148,8 @@ Result<std::shared_ptr<FileHandle>> LocalFiles::acquire(const LocalRoot& root, s
   return handles_.insert(root.id, name, std::move(*opened));
 }
 
-std::uint64_t LocalFiles::due(const ObjectVersion& version, std::uint64_t offset, std::uint64_t bytes) {
+std::uint64_t LocalFiles::due(const ObjectVersion& version, std::uint64_t offset,
+                              std::uint64_t bytes) {
   // /proc and its like say 0 and hold more: there the end shows when reading.
   constexpr auto kOffsetMax = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
   const std::uint64_t size = version.size == 0 ? kOffsetMax : version.size;
@@ -157,7 +163,8 @@ Error LocalFiles::ended_early(const FileHandle& handle, std::uint64_t offset, st
     const ObjectVersion now = version_of(status);
     if (now != handle.version) return changed_error(handle.version, now);
   }
-  return Error(ErrorCode::object_changed, "the object ends at byte " + std::to_string(offset + found) + " and says " +
+  return Error(ErrorCode::object_changed, "the object ends at byte " +
+                                              std::to_string(offset + found) + " and says " +
                                               std::to_string(handle.version.size) + " bytes");
 }
 
@@ -171,7 +178,8 @@ Error LocalFiles::more_error() {
   return Error(ErrorCode::object_changed, "the object says 0 bytes and holds more");
 }
 
-ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags, bool again) {
+ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags,
+                         bool again) {
   std::size_t have = 0;
   std::uint64_t calls = 0;
   ssize_t result = 0;
@@ -200,14 +208,16 @@ Result<ReadOutcome> LocalFiles::read(const LocalRead& read) {
   const ReadRequest& request = read.request;
   const ByteRange range = read.range();
   const bool whole = is_whole_file(request.expected, request.offset, request.out.size());
-  auto opened = whole ? open(root, request.object, false) : acquire(root, request.object, request.expected, false);
+  auto opened = whole ? open(root, request.object, false)
+                      : acquire(root, request.object, request.expected, false);
   if (!opened) return std::move(opened).error().at_range(range);
   const FileHandle& handle = **opened;
   if (!request.expected.accepts(handle.version)) {
     return root.at(changed_error(request.expected, handle.version), request.object, range);
   }
   const std::uint64_t bytes = due(handle.version, request.offset, request.out.size());
-  const ssize_t got = fill(handle.fd.get(), request.out.first(bytes), request.offset, 0, !read.failed_once);
+  const ssize_t got =
+      fill(handle.fd.get(), request.out.first(bytes), request.offset, 0, !read.failed_once);
   if (got < 0) return root.failed(static_cast<int>(-got), "read", request.object, range);
   if (static_cast<std::uint64_t>(got) < bytes && handle.version.size != 0) {
     Error error = ended_early(handle, request.offset, static_cast<std::uint64_t>(got));
@@ -224,7 +234,8 @@ Result<ObjectInfo> LocalFiles::stat(const LocalRoot& root, std::string_view name
   if (text == nullptr) return root.failed(ENAMETOOLONG, "stat", name, {});
   struct stat status = {};
   counters_.add(Count::system_calls);
-  if (const int result = ops_->stat(text, &status); result < 0) return root.failed(-result, "stat", name, {});
+  if (const int result = ops_->stat(text, &status); result < 0)
+    return root.failed(-result, "stat", name, {});
   if (!S_ISREG(status.st_mode)) return root.at(not_regular_error(status.st_mode), name, {});
   return ObjectInfo{std::string(name), version_of(status)};
 }

@@ -46,14 +46,17 @@ class LocalFiles {
 
   // A regular file, opened by path, fresh. Null: `cached_only` and not in memory.
   // When handles are used up, cached ones are closed and it is tried again.
-  Result<std::shared_ptr<FileHandle>> open(const LocalRoot& root, std::string_view name, bool cached_only);
+  Result<std::shared_ptr<FileHandle>> open(const LocalRoot& root, std::string_view name,
+                                           bool cached_only);
   // The same for a descriptor that is open already.
-  Result<std::shared_ptr<FileHandle>> adopt(const LocalRoot& root, std::string_view name, UniqueFd fd);
+  Result<std::shared_ptr<FileHandle>> adopt(const LocalRoot& root, std::string_view name,
+                                            UniqueFd fd);
 
   // A cached handle of the expected version; null when there is none. A handle
   // looked at more than a second ago is compared with its file first, so that a
   // file rewritten in place is noticed.
-  std::shared_ptr<FileHandle> cached(const LocalRoot& root, std::string_view name, const ObjectVersion& expected);
+  std::shared_ptr<FileHandle> cached(const LocalRoot& root, std::string_view name,
+                                     const ObjectVersion& expected);
   // `cached`, else `open` and keep. Errors: object_changed and those of open.
   Result<std::shared_ptr<FileHandle>> acquire(const LocalRoot& root, std::string_view name,
                                               const ObjectVersion& expected, bool cached_only);
@@ -70,7 +73,8 @@ class LocalFiles {
 
   // Reads until `out` is full or the file ends; short reads and EINTR go on, one EIO
   // is tried again if `again`. Returns bytes, or -errno (EAGAIN: RWF_NOWAIT, and not in memory).
-  ssize_t fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags, bool again = true);
+  ssize_t fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags,
+               bool again = true);
 
   // One whole request, waiting for the disk.
   Result<ReadOutcome> read(const LocalRead& read);

@@ -24,7 +24,8 @@ class Core final : public LocalShared {
         log_(std::move(log)),
         close_limit_(seams.close_limit),
         files_(std::make_shared<LocalFiles>(
-            seams.ops != nullptr ? std::move(seams.ops) : std::make_unique<FileOps>(), options.handles_max)) {}
+            seams.ops != nullptr ? std::move(seams.ops) : std::make_unique<FileOps>(),
+            options.handles_max)) {}
 
   ~Core() override {
     if (forked()) {
@@ -45,7 +46,8 @@ class Core final : public LocalShared {
   }
 
   std::shared_ptr<LocalRoot> add_root(std::string path) {
-    if (forked()) return std::make_shared<LocalRoot>(0, absolute_path(std::move(path)));  // its store refuses
+    if (forked())
+      return std::make_shared<LocalRoot>(0, absolute_path(std::move(path)));  // its store refuses
     const std::lock_guard lock(mutex_);
     auto root = std::make_shared<LocalRoot>(++roots_made_, absolute_path(std::move(path)));
     if (closed_) {
@@ -83,12 +85,13 @@ class Core final : public LocalShared {
     std::size_t kept = 0;
     for (const auto& root : roots) {
       const auto left = deadline - std::chrono::steady_clock::now();
-      kept += root->in_flight.close(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0)));
+      kept += root->in_flight.close(
+          std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0)));
     }
     if (backend != nullptr) {
       // Idle threads leave at once; who is still out when all reads are back is in `finish`.
-      const auto left = std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(),
-                                                           std::chrono::milliseconds(20));
+      const auto left = std::max<std::chrono::nanoseconds>(
+          deadline - std::chrono::steady_clock::now(), std::chrono::milliseconds(20));
       kept = std::max(kept, backend->stop(left));
     }
     while (files_->handles().evict(64) > 0) {
@@ -116,11 +119,13 @@ class Core final : public LocalShared {
   // With the lock held.
   std::shared_ptr<Backend> start() {
     if (options_.backend != IoBackend::threads) {
-      auto reactor = make_ring_reactor(files_, make_pread_pool(files_, kHelpers, log_), options_, log_);
+      auto reactor =
+          make_ring_reactor(files_, make_pread_pool(files_, kHelpers, log_), options_, log_);
       if (reactor) return *std::move(reactor);
       refusal_ = reactor.error().message();
       if (log_ != nullptr) {
-        log_->push_once(LogLevel::info, "io backend", "files are read by threads, without io_uring: " + *refusal_);
+        log_->push_once(LogLevel::info, "io backend",
+                        "files are read by threads, without io_uring: " + *refusal_);
       }
     }
     return make_pread_pool(files_, options_.threads, log_);
@@ -134,8 +139,9 @@ class Core final : public LocalShared {
   void warn_kept(std::size_t kept) {
     if (log_ == nullptr) return;
     log_->push_once(LogLevel::warning, "reads kept by the kernel",
-                    std::to_string(kept) + " reads did not come back within the time to close; their threads and "
-                                           "buffers are left to the kernel");
+                    std::to_string(kept) +
+                        " reads did not come back within the time to close; their threads and "
+                        "buffers are left to the kernel");
   }
 
   // Threads do not exist in a forked child and locks may be held for ever, so
@@ -179,8 +185,10 @@ class LocalIoOfFiles final : public LocalIo {
 
 }  // namespace
 
-std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log, LocalIoSeams seams) {
-  return std::make_shared<LocalIoOfFiles>(std::make_shared<Core>(options, std::move(log), std::move(seams)));
+std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log,
+                                       LocalIoSeams seams) {
+  return std::make_shared<LocalIoOfFiles>(
+      std::make_shared<Core>(options, std::move(log), std::move(seams)));
 }
 
 std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log) {

@@ -14,6 +14,7 @@ struct LocalIoSeams {
   std::chrono::nanoseconds close_limit = std::chrono::seconds(2);
 };
 
-std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log, LocalIoSeams seams);
+std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log,
+                                       LocalIoSeams seams);
 
 }  // namespace headpond

@@ -34,7 +34,8 @@ Error LocalRoot::at(Error error, std::string_view name, const ByteRange& range) 
   return range.size() > 0 ? std::move(error).at_range(range) : std::move(error);
 }
 
-Error LocalRoot::failed(int error_number, std::string_view doing, std::string_view name, const ByteRange& range) const {
+Error LocalRoot::failed(int error_number, std::string_view doing, std::string_view name,
+                        const ByteRange& range) const {
   // What open() says of a socket, or of a device without a driver.
   if (error_number == ENXIO || error_number == ENODEV) {
     return at(Error(ErrorCode::not_regular, "not a regular file"), name, range);
@@ -45,14 +46,15 @@ Error LocalRoot::failed(int error_number, std::string_view doing, std::string_vi
 ObjectVersion version_of(const struct stat& status) {
   ObjectVersion version;
   version.size = static_cast<std::uint64_t>(status.st_size);
-  version.mtime_ns = static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
+  version.mtime_ns =
+      static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
   version.inode = status.st_ino;
   return version;
 }
 
 Error changed_error(const ObjectVersion& expected, const ObjectVersion& found) {
-  return Error(ErrorCode::object_changed,
-               "the object changed: expected " + to_string(expected) + ", found " + to_string(found));
+  return Error(ErrorCode::object_changed, "the object changed: expected " + to_string(expected) +
+                                              ", found " + to_string(found));
 }
 
 Error not_regular_error(mode_t mode) {

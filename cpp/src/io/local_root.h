@@ -1,10 +1,10 @@
 #pragma once
 
+#include <limits.h>
 #include <sys/stat.h>
 
 #include <atomic>
 #include <cstdint>
-#include <limits.h>
 #include <string>
 #include <string_view>
 
@@ -32,7 +32,8 @@ struct LocalRoot {
   // `error` with the place added.
   Error at(Error error, std::string_view name, const ByteRange& range) const;
   // The error of a system call on an object.
-  Error failed(int error_number, std::string_view doing, std::string_view name, const ByteRange& range) const;
+  Error failed(int error_number, std::string_view doing, std::string_view name,
+               const ByteRange& range) const;
 
   const std::uint32_t id;  // unique within its LocalIo
   const std::string path;  // absolute, without a slash at the end

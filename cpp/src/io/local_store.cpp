@@ -22,7 +22,8 @@ ByteRange range_of(const Piece& piece) { return {piece.offset, piece.offset + pi
 // Memory file systems refuse RWF_NOWAIT and never wait for a disk.
 bool is_memory_file_system(int fd) {
   struct statfs status = {};
-  return fstatfs(fd, &status) == 0 && (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+  return fstatfs(fd, &status) == 0 &&
+         (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
 }
 
 }  // namespace
@@ -31,13 +32,15 @@ LocalStore::~LocalStore() { close(); }
 
 std::optional<Error> LocalStore::refuse(std::string_view object) const {
   if (shared_->forked()) {
-    return root_->at(Error(ErrorCode::forked, "the store belongs to the parent process"), object, {});
+    return root_->at(Error(ErrorCode::forked, "the store belongs to the parent process"), object,
+                     {});
   }
   if (root_->closing.load(std::memory_order_relaxed)) {
     return root_->at(Error(ErrorCode::closed, "the store is closed"), object, {});
   }
   if (object.find('\0') != std::string_view::npos) {
-    return root_->at(Error(ErrorCode::invalid_argument, "a name may not hold NUL bytes"), object, {});
+    return root_->at(Error(ErrorCode::invalid_argument, "a name may not hold NUL bytes"), object,
+                     {});
   }
   return std::nullopt;
 }
@@ -52,13 +55,15 @@ void LocalStore::read(std::span<ReadRequest> requests) {
       refused = root_->at(Error(ErrorCode::closed, "the store is closed"), request.object, {});
     }
     if (refused) {
-      request.done(std::move(*refused).at_range({request.offset, request.offset + request.out.size()}));
+      request.done(
+          std::move(*refused).at_range({request.offset, request.offset + request.out.size()}));
       continue;
     }
     reads.push_back({root_, std::move(request)});
   }
   if (reads.empty()) return;
-  if (const auto backend = shared_->backend(); backend != nullptr) return backend->submit(std::move(reads));
+  if (const auto backend = shared_->backend(); backend != nullptr)
+    return backend->submit(std::move(reads));
   for (auto& read : reads) read.finish(read.cancelled(), shared_->files().counters());
 }
 
@@ -81,8 +86,9 @@ Result<std::size_t> LocalStore::read_now(std::string_view object, const ObjectVe
   return read_pieces_now(object, expected, pieces, wait);
 }
 
-Result<std::size_t> LocalStore::read_file_now(std::string_view object, const ObjectVersion& expected,
-                                              const Piece& piece, Wait wait) {
+Result<std::size_t> LocalStore::read_file_now(std::string_view object,
+                                              const ObjectVersion& expected, const Piece& piece,
+                                              Wait wait) {
   LocalFiles& files = shared_->files();
   const auto spot = ColdMap::folder(root_->id, object);
   if (wait == Wait::never) {
@@ -105,7 +111,8 @@ Result<std::size_t> LocalStore::read_file_now(std::string_view object, const Obj
   return *filled ? 1 : 0;
 }
 
-Result<std::size_t> LocalStore::read_pieces_now(std::string_view object, const ObjectVersion& expected,
+Result<std::size_t> LocalStore::read_pieces_now(std::string_view object,
+                                                const ObjectVersion& expected,
                                                 std::span<const Piece> pieces, Wait wait) {
   LocalFiles& files = shared_->files();
   auto acquired = files.acquire(*root_, object, expected, wait == Wait::never);
@@ -131,12 +138,13 @@ Result<std::size_t> LocalStore::read_pieces_now(std::string_view object, const O
   return pieces.size();
 }
 
-Result<bool> LocalStore::fill_now(std::string_view object, const FileHandle& handle, const Piece& piece,
-                                  ColdMap::Spot spot, Wait wait) {
+Result<bool> LocalStore::fill_now(std::string_view object, const FileHandle& handle,
+                                  const Piece& piece, ColdMap::Spot spot, Wait wait) {
   LocalFiles& files = shared_->files();
   const int fd = handle.fd.get();
   ssize_t got = files.fill(fd, piece.out, piece.offset, wait == Wait::never ? RWF_NOWAIT : 0);
-  if (got == -EOPNOTSUPP && is_memory_file_system(fd)) got = files.fill(fd, piece.out, piece.offset, 0);
+  if (got == -EOPNOTSUPP && is_memory_file_system(fd))
+    got = files.fill(fd, piece.out, piece.offset, 0);
   if (got == -EAGAIN || got == -EOPNOTSUPP) {
     files.cold().was_cold(spot);
     return false;
@@ -150,14 +158,17 @@ Result<bool> LocalStore::fill_now(std::string_view object, const FileHandle& han
   return true;
 }
 
-Error LocalStore::past_end(std::string_view object, const ObjectVersion& expected, const FileHandle& handle,
-                           const Piece& piece, std::uint64_t found) {
+Error LocalStore::past_end(std::string_view object, const ObjectVersion& expected,
+                           const FileHandle& handle, const Piece& piece, std::uint64_t found) {
   const bool ends_there = piece.offset + found >= handle.version.size && handle.version.size != 0;
-  if (!ends_there) return root_->at(shared_->files().ended_early(handle, piece.offset, found), object, range_of(piece));
+  if (!ends_there)
+    return root_->at(shared_->files().ended_early(handle, piece.offset, found), object,
+                     range_of(piece));
   const bool size_known = expected.size != ObjectVersion::kAnySize;
-  return root_->at(Error(size_known ? ErrorCode::object_changed : ErrorCode::corrupt_data,
-                         "the range reaches past the object's end at " + std::to_string(handle.version.size)),
-                   object, range_of(piece));
+  return root_->at(
+      Error(size_known ? ErrorCode::object_changed : ErrorCode::corrupt_data,
+            "the range reaches past the object's end at " + std::to_string(handle.version.size)),
+      object, range_of(piece));
 }
 
 void LocalStore::close() {

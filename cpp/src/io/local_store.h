@@ -33,20 +33,20 @@ class LocalStore final : public Store {
   void read(std::span<ReadRequest> requests) override;
   void stat(std::string object, std::function<void(Result<ObjectInfo>)> done) override;
   void list(ListRequest request) override;
-  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected, std::span<const Piece> pieces,
-                               Wait wait) override;
+  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
+                               std::span<const Piece> pieces, Wait wait) override;
   std::string describe() const override { return root_->describe({}); }
   void close() override;
 
  private:
   // An error of the call itself: closed, used in a forked child, a name that cannot be.
   std::optional<Error> refuse(std::string_view object) const;
-  Result<std::size_t> read_file_now(std::string_view object, const ObjectVersion& expected, const Piece& piece,
-                                    Wait wait);
+  Result<std::size_t> read_file_now(std::string_view object, const ObjectVersion& expected,
+                                    const Piece& piece, Wait wait);
   Result<std::size_t> read_pieces_now(std::string_view object, const ObjectVersion& expected,
                                       std::span<const Piece> pieces, Wait wait);
-  Result<bool> fill_now(std::string_view object, const FileHandle& handle, const Piece& piece, ColdMap::Spot spot,
-                        Wait wait);
+  Result<bool> fill_now(std::string_view object, const FileHandle& handle, const Piece& piece,
+                        ColdMap::Spot spot, Wait wait);
   Error past_end(std::string_view object, const ObjectVersion& expected, const FileHandle& handle,
                  const Piece& piece, std::uint64_t found);
 

@@ -33,7 +33,8 @@ std::size_t gather(std::span<const std::byte> bytes, std::span<const Piece> piec
     if (i + kAhead < pieces.size() && fits(pieces[i + kAhead])) {
       prefetch(bytes.data() + pieces[i + kAhead].offset, pieces[i + kAhead].out.size());
     }
-    if (!piece.out.empty()) std::memcpy(piece.out.data(), bytes.data() + piece.offset, piece.out.size());
+    if (!piece.out.empty())
+      std::memcpy(piece.out.data(), bytes.data() + piece.offset, piece.out.size());
   }
   return pieces.size();
 }
@@ -46,7 +47,8 @@ void MemoryStore::put(std::string object, std::vector<std::byte> bytes) {
   put(std::move(object), view, std::move(owned));
 }
 
-void MemoryStore::put(std::string object, std::span<const std::byte> bytes, std::shared_ptr<const void> hold) {
+void MemoryStore::put(std::string object, std::span<const std::byte> bytes,
+                      std::shared_ptr<const void> hold) {
   objects_.insert_or_assign(std::move(object), Object{bytes, std::move(hold), ++generation_});
 }
 
@@ -57,7 +59,8 @@ ObjectVersion MemoryStore::version_of(const Object& object) {
   return version;
 }
 
-Result<const MemoryStore::Object*> MemoryStore::find(std::string_view object, const ObjectVersion& expected) const {
+Result<const MemoryStore::Object*> MemoryStore::find(std::string_view object,
+                                                     const ObjectVersion& expected) const {
   if (closed_.load(std::memory_order_relaxed)) {
     return Error(ErrorCode::closed, "the store is closed").at_uri(describe() + printable(object));
   }
@@ -66,8 +69,8 @@ Result<const MemoryStore::Object*> MemoryStore::find(std::string_view object, co
     return Error(ErrorCode::not_found, "no such object").at_uri(describe() + printable(object));
   }
   if (!expected.is_any() && !expected.accepts(version_of(found->second))) {
-    return Error(ErrorCode::object_changed, "the object changed: expected " + to_string(expected) + ", found " +
-                                                to_string(version_of(found->second)))
+    return Error(ErrorCode::object_changed, "the object changed: expected " + to_string(expected) +
+                                                ", found " + to_string(version_of(found->second)))
         .at_uri(describe() + printable(object));
   }
   return &found->second;
@@ -78,7 +81,9 @@ void MemoryStore::read(std::span<ReadRequest> requests) {
     ReadRequest request = std::move(taken);
     const ByteRange range{request.offset, request.offset + request.out.size()};
     if (request.stop.stop_requested()) {
-      request.done(Error(ErrorCode::cancelled, "cancelled").at_uri(describe() + printable(request.object)).at_range(range));
+      request.done(Error(ErrorCode::cancelled, "cancelled")
+                       .at_uri(describe() + printable(request.object))
+                       .at_range(range));
       continue;
     }
     auto object = find(request.object, request.expected);
@@ -101,7 +106,8 @@ void MemoryStore::stat(std::string object, std::function<void(Result<ObjectInfo>
 }
 
 void MemoryStore::list(ListRequest request) {
-  if (closed_) return request.page(Error(ErrorCode::closed, "the store is closed").at_uri(describe()));
+  if (closed_)
+    return request.page(Error(ErrorCode::closed, "the store is closed").at_uri(describe()));
   std::vector<ObjectInfo> page;
   for (auto at = objects_.lower_bound(request.prefix); at != objects_.end(); ++at) {
     if (!at->first.starts_with(request.prefix)) break;
@@ -109,7 +115,8 @@ void MemoryStore::list(ListRequest request) {
     page.push_back({at->first, version_of(at->second)});
     if (page.size() == kPage) request.page(std::exchange(page, {}));
   }
-  if (request.stop.stop_requested()) return request.page(Error(ErrorCode::cancelled, "cancelled").at_uri(describe()));
+  if (request.stop.stop_requested())
+    return request.page(Error(ErrorCode::cancelled, "cancelled").at_uri(describe()));
   if (!page.empty()) request.page(std::move(page));
   request.page(std::vector<ObjectInfo>());
 }
@@ -122,8 +129,9 @@ Result<std::size_t> MemoryStore::read_now(std::string_view object, const ObjectV
   if (filled == pieces.size()) return filled;
   const Piece& bad = pieces[filled];
   const bool size_known = expected.size != ObjectVersion::kAnySize;
-  return Error(size_known ? ErrorCode::object_changed : ErrorCode::corrupt_data,
-               "the range reaches past the object's end at " + std::to_string((*found)->bytes.size()))
+  return Error(
+             size_known ? ErrorCode::object_changed : ErrorCode::corrupt_data,
+             "the range reaches past the object's end at " + std::to_string((*found)->bytes.size()))
       .at_uri(describe() + printable(object))
       .at_range({bad.offset, bad.offset + bad.out.size()});
 }

@@ -38,8 +38,8 @@ void run(const std::shared_ptr<Shared>& shared) {
     LocalRead read = std::move(shared->queue.front());
     shared->queue.pop_front();
     lock.unlock();
-    auto outcome = read.stopped() ? Result<ReadOutcome>(read.cancelled())
-                                  : shared->files->read(read);
+    auto outcome =
+        read.stopped() ? Result<ReadOutcome>(read.cancelled()) : shared->files->read(read);
     read.finish(std::move(outcome), shared->files->counters());
     lock.lock();
   }
@@ -50,7 +50,9 @@ void run(const std::shared_ptr<Shared>& shared) {
 class PreadPool final : public Backend {
  public:
   PreadPool(std::shared_ptr<LocalFiles> files, unsigned threads, std::shared_ptr<LogQueue> log)
-      : threads_max_(std::max(threads, 1u)), log_(std::move(log)), shared_(std::make_shared<Shared>()) {
+      : threads_max_(std::max(threads, 1u)),
+        log_(std::move(log)),
+        shared_(std::make_shared<Shared>()) {
     shared_->files = std::move(files);
   }
 
@@ -66,9 +68,10 @@ class PreadPool final : public Backend {
       auto refused = std::exchange(shared_->queue, {});
       lock.unlock();
       for (auto& read : refused) {
-        read.finish(read.root->at(Error(ErrorCode::resource_limit, "no thread can be started to read"),
-                                  read.request.object, read.range()),
-                    shared_->files->counters());
+        read.finish(
+            read.root->at(Error(ErrorCode::resource_limit, "no thread can be started to read"),
+                          read.request.object, read.range()),
+            shared_->files->counters());
       }
       return;
     }
@@ -115,9 +118,11 @@ class PreadPool final : public Backend {
  private:
   // With the lock held: `running` counts the thread before it can leave.
   bool start_thread() {
-    auto thread = Thread::start({"hp-io-" + std::to_string(threads_.size()), 0}, [shared = shared_] { run(shared); });
+    auto thread = Thread::start({"hp-io-" + std::to_string(threads_.size()), 0},
+                                [shared = shared_] { run(shared); });
     if (!thread) {
-      if (log_ != nullptr) log_->push_once(LogLevel::warning, "pread threads", thread.error().to_string());
+      if (log_ != nullptr)
+        log_->push_once(LogLevel::warning, "pread threads", thread.error().to_string());
       return false;
     }
     threads_.push_back(std::move(*thread));

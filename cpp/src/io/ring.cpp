@@ -108,7 +108,8 @@ Result<std::unique_ptr<Ring>> Ring::make(FileOps& ops, Counters& counters, unsig
   state->can_open = supports(probe.get(), IORING_OP_OPENAT);
   state->can_read_fixed = supports(probe.get(), IORING_OP_READ_FIXED);
   // A linked read finds the file of the open before it since 5.18.
-  if (modern && state->can_open && supports(probe.get(), IORING_OP_READV) && supports(probe.get(), IORING_OP_CLOSE)) {
+  if (modern && state->can_open && supports(probe.get(), IORING_OP_READV) &&
+      supports(probe.get(), IORING_OP_CLOSE)) {
     // The table may not be larger than RLIMIT_NOFILE.
     for (unsigned slots = depth; slots >= 4 && state->direct_slots == 0; slots /= 2) {
       if (io_uring_register_files_sparse(&state->ring, slots) == 0) state->direct_slots = slots;
@@ -126,7 +127,8 @@ bool Ring::register_buffers(std::span<const struct iovec> buffers) {
   for (const auto& buffer : buffers) bytes += buffer.iov_len;
   int result = state_->ops.ring_register_buffers(bytes);
   if (result == 0) {
-    result = io_uring_register_buffers(&state_->ring, buffers.data(), static_cast<unsigned>(buffers.size()));
+    result = io_uring_register_buffers(&state_->ring, buffers.data(),
+                                       static_cast<unsigned>(buffers.size()));
   }
   return result == 0;
 }
@@ -143,21 +145,24 @@ void Ring::read(std::uint64_t token, int fd, std::span<std::byte> out, std::uint
   io_uring_sqe_set_data64(sqe, token);
 }
 
-void Ring::read_fixed(std::uint64_t token, int fd, std::span<std::byte> out, std::uint64_t offset, unsigned buffer) {
+void Ring::read_fixed(std::uint64_t token, int fd, std::span<std::byte> out, std::uint64_t offset,
+                      unsigned buffer) {
   io_uring_sqe* sqe = state_->entry();
-  io_uring_prep_read_fixed(sqe, fd, out.data(), static_cast<unsigned>(out.size()), offset, static_cast<int>(buffer));
+  io_uring_prep_read_fixed(sqe, fd, out.data(), static_cast<unsigned>(out.size()), offset,
+                           static_cast<int>(buffer));
   io_uring_sqe_set_data64(sqe, token);
 }
 
-void Ring::read_whole(std::uint64_t open_token, std::uint64_t read_token, std::uint64_t close_token, unsigned slot,
-                      const char* path, std::span<const struct iovec> out) {
+void Ring::read_whole(std::uint64_t open_token, std::uint64_t read_token, std::uint64_t close_token,
+                      unsigned slot, const char* path, std::span<const struct iovec> out) {
   state_->make_room(3);
   io_uring_sqe* open = io_uring_get_sqe(&state_->ring);
   io_uring_prep_openat_direct(open, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, slot);
   io_uring_sqe_set_data64(open, open_token);
   open->flags |= IOSQE_IO_LINK;
   io_uring_sqe* read = io_uring_get_sqe(&state_->ring);
-  io_uring_prep_readv(read, static_cast<int>(slot), out.data(), static_cast<unsigned>(out.size()), 0);
+  io_uring_prep_readv(read, static_cast<int>(slot), out.data(), static_cast<unsigned>(out.size()),
+                      0);
   io_uring_sqe_set_data64(read, read_token);
   // Hard: the read is asked for a byte more than there is, and a short read breaks a soft link.
   read->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;

@@ -39,11 +39,12 @@ class Ring {
 
   void open(std::uint64_t token, const char* path, int flags);
   void read(std::uint64_t token, int fd, std::span<std::byte> out, std::uint64_t offset);
-  void read_fixed(std::uint64_t token, int fd, std::span<std::byte> out, std::uint64_t offset, unsigned buffer);
+  void read_fixed(std::uint64_t token, int fd, std::span<std::byte> out, std::uint64_t offset,
+                  unsigned buffer);
   // open, read from the start and close, linked: the read runs when the open was
   // good, the close after the read, good or not. Three completions in any case.
-  void read_whole(std::uint64_t open_token, std::uint64_t read_token, std::uint64_t close_token, unsigned slot,
-                  const char* path, std::span<const struct iovec> out);
+  void read_whole(std::uint64_t open_token, std::uint64_t read_token, std::uint64_t close_token,
+                  unsigned slot, const char* path, std::span<const struct iovec> out);
   void cancel_all(std::uint64_t token);
 
   // Submits what is queued; with `wait`, sleeps until something completes.

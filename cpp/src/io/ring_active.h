@@ -15,7 +15,9 @@
 namespace headpond {
 
 // Answers that only ask to try again.
-inline bool is_passing_error(int result) { return result == -EINTR || result == -EAGAIN || result == -ECANCELED; }
+inline bool is_passing_error(int result) {
+  return result == -EINTR || result == -EAGAIN || result == -ECANCELED;
+}
 constexpr unsigned kRingTriesMax = 64;
 
 struct alignas(8) RingReads::Active {
@@ -37,19 +39,19 @@ struct alignas(8) RingReads::Active {
   std::uint64_t end = 0;
   unsigned operations = 0;
   bool direct = false;
-  int failure = 0;                   // not 0: the whole read is done again by blocking calls
+  int failure = 0;  // not 0: the whole read is done again by blocking calls
   std::optional<Error> error;
 };
 
 struct alignas(8) RingReads::Operation {
   Active* active = nullptr;
   RingCall call = RingCall::read;
-  std::uint64_t offset = 0;       // of the file
-  std::span<std::byte> out;       // what is still to be filled
-  int block = -1;                 // of staging, for O_DIRECT
+  std::uint64_t offset = 0;        // of the file
+  std::span<std::byte> out;        // what is still to be filled
+  int block = -1;                  // of staging, for O_DIRECT
   std::uint64_t block_offset = 0;  // of the file, aligned: where the block begins
   unsigned tries = 0;
-  bool plain = false;             // not by a fixed buffer
+  bool plain = false;  // not by a fixed buffer
 };
 
 }  // namespace headpond

@@ -19,7 +19,9 @@ constexpr std::size_t kStagingBlocks = 32;
 constexpr std::size_t kFixedMin = 4;
 
 std::uint64_t align_down(std::uint64_t value, std::uint64_t to) { return value / to * to; }
-std::uint64_t align_up(std::uint64_t value, std::uint64_t to) { return align_down(value + to - 1, to); }
+std::uint64_t align_up(std::uint64_t value, std::uint64_t to) {
+  return align_down(value + to - 1, to);
+}
 
 }  // namespace
 
@@ -39,10 +41,12 @@ void RingReads::issue() {
 bool RingReads::issue_next(Active& active) {
   const int block = active.direct ? staging_.take() : -1;
   if (active.direct && block < 0) return false;
-  const std::uint64_t stop = std::min(active.end, align_down(active.next, Staging::kBlockBytes) + Staging::kBlockBytes);
+  const std::uint64_t stop =
+      std::min(active.end, align_down(active.next, Staging::kBlockBytes) + Staging::kBlockBytes);
   Operation& operation = *take_operation(active, RingCall::read);
   operation.offset = active.next;
-  operation.out = active.read.request.out.subspan(active.next - active.read.request.offset, stop - active.next);
+  operation.out =
+      active.read.request.out.subspan(active.next - active.read.request.offset, stop - active.next);
   operation.block = block;
   operation.block_offset = align_down(active.next, Staging::kAlignment);
   ++active.operations;
@@ -105,8 +109,8 @@ void RingReads::take_buffered(Operation& operation, std::size_t bytes) {
   }
   if (!active.error) {
     const LocalRead& read = active.read;
-    active.error = read.root->at(files_->ended_early(*active.handle, operation.offset, 0), read.request.object,
-                                 read.range());
+    active.error = read.root->at(files_->ended_early(*active.handle, operation.offset, 0),
+                                 read.request.object, read.range());
     files_->handles().erase(read.root->id, read.request.object, active.handle);
   }
   stop_issuing(active);
@@ -116,7 +120,8 @@ void RingReads::take_buffered(Operation& operation, std::size_t bytes) {
 void RingReads::take_direct(Operation& operation, std::size_t bytes) {
   const std::size_t before = operation.offset - operation.block_offset;
   const std::size_t useful = std::min(bytes > before ? bytes - before : 0, operation.out.size());
-  if (useful > 0) std::memcpy(operation.out.data(), staging_.bytes(operation.block).data() + before, useful);
+  if (useful > 0)
+    std::memcpy(operation.out.data(), staging_.bytes(operation.block).data() + before, useful);
   counters_.add(Count::direct_bytes, useful);
   if (operation.plain) fixed_blocks_ = 0;  // what failed as a fixed read went well as another
   operation.offset += useful;
@@ -140,8 +145,10 @@ bool RingReads::is_direct_refusal(Operation& operation, int result) {
   operation.active->direct = false;
   operation.plain = false;
   staging_.give_back(std::exchange(operation.block, -1));
-  say_once("O_DIRECT", "O_DIRECT is refused for " + operation.active->read.root->describe(operation.active->read.request.object) +
-                           " and its like; they are read through the page cache");
+  say_once("O_DIRECT",
+           "O_DIRECT is refused for " +
+               operation.active->read.root->describe(operation.active->read.request.object) +
+               " and its like; they are read through the page cache");
   return true;
 }
 
@@ -170,7 +177,8 @@ bool RingReads::open_direct(Active& active) {
 void RingReads::make_staging() {
   staging_tried_ = true;
   if (!staging_.make(kStagingBlocks)) {
-    return say_once("staging", "no memory for staging: large cold files are read through the page cache");
+    return say_once("staging",
+                    "no memory for staging: large cold files are read through the page cache");
   }
   if (!ring_.can_read_fixed()) return;
   std::size_t count = kStagingBlocks;
@@ -179,9 +187,10 @@ void RingReads::make_staging() {
   if (fixed_blocks_ == kStagingBlocks) return;
   struct rlimit limit = {};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  say_once("fixed buffers", std::to_string(fixed_blocks_) + " of " + std::to_string(kStagingBlocks) +
-                                " read buffers could be registered with io_uring (locked memory, ulimit -l: " +
-                                std::to_string(limit.rlim_cur / 1024) + " KiB); the others work without");
+  say_once("fixed buffers",
+           std::to_string(fixed_blocks_) + " of " + std::to_string(kStagingBlocks) +
+               " read buffers could be registered with io_uring (locked memory, ulimit -l: " +
+               std::to_string(limit.rlim_cur / 1024) + " KiB); the others work without");
 }
 
 void RingReads::end_part(Operation& operation) {

@@ -19,7 +19,7 @@
 namespace headpond {
 namespace {
 
-constexpr std::uint64_t kWakeToken = 5;    // RingReads uses 0 to 3 in the low bits
+constexpr std::uint64_t kWakeToken = 5;  // RingReads uses 0 to 3 in the low bits
 constexpr std::uint64_t kCancelToken = 6;
 
 struct Batch {
@@ -88,7 +88,8 @@ Result<void> check_reads(Ring& ring, int wake_fd, std::uint64_t& count) {
     ring.enter(true);
     if (ring.completions(std::span(&completion, 1)) == 0) continue;
     if (completion.result == sizeof(count)) return {};
-    return Error(ErrorCode::unsupported, system_error(-completion.result, "io_uring read").message());
+    return Error(ErrorCode::unsupported,
+                 system_error(-completion.result, "io_uring read").message());
   }
   return Error(ErrorCode::unsupported, "io_uring completes nothing");
 }
@@ -112,7 +113,8 @@ class Reactor {
       if (shared_->sweep.exchange(false)) reads_.drop_stopped();
       reads_.pump();
       const bool fixed = reads_.fixed_buffers();
-      if (shared_->fixed_buffers.load(std::memory_order_relaxed) != fixed) shared_->fixed_buffers = fixed;
+      if (shared_->fixed_buffers.load(std::memory_order_relaxed) != fixed)
+        shared_->fixed_buffers = fixed;
       if (shared_->stopping) {
         if (reads_.idle() && shared_->inbox.load() == nullptr) return;
         cancel_once();
@@ -124,7 +126,8 @@ class Reactor {
 
  private:
   void arm_wake() {
-    ring_.read(kWakeToken, shared_->wake_fd.get(), std::as_writable_bytes(std::span(&shared_->wake_count, 1)), 0);
+    ring_.read(kWakeToken, shared_->wake_fd.get(),
+               std::as_writable_bytes(std::span(&shared_->wake_count, 1)), 0);
   }
 
   void cancel_once() {
@@ -187,7 +190,8 @@ void run_thread(const std::shared_ptr<Shared>& shared) {
 
 class RingReactor final : public Backend {
  public:
-  RingReactor(std::shared_ptr<Shared> shared, Thread thread) : shared_(std::move(shared)), thread_(std::move(thread)) {}
+  RingReactor(std::shared_ptr<Shared> shared, Thread thread)
+      : shared_(std::move(shared)), thread_(std::move(thread)) {}
 
   void submit(std::vector<LocalRead> reads) override {
     auto batch = std::make_unique<Batch>();
@@ -223,8 +227,8 @@ class RingReactor final : public Backend {
         thread_.join();
       }
     }
-    const auto left = std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(),
-                                                         std::chrono::milliseconds(1));
+    const auto left = std::max<std::chrono::nanoseconds>(
+        deadline - std::chrono::steady_clock::now(), std::chrono::milliseconds(1));
     return stuck + shared_->helpers->stop(left);
   }
 
@@ -237,8 +241,10 @@ class RingReactor final : public Backend {
 
 }  // namespace
 
-Result<std::shared_ptr<Backend>> make_ring_reactor(std::shared_ptr<LocalFiles> files, std::shared_ptr<Backend> helpers,
-                                                   const IoOptions& options, std::shared_ptr<LogQueue> log) {
+Result<std::shared_ptr<Backend>> make_ring_reactor(std::shared_ptr<LocalFiles> files,
+                                                   std::shared_ptr<Backend> helpers,
+                                                   const IoOptions& options,
+                                                   std::shared_ptr<LogQueue> log) {
   auto shared = std::make_shared<Shared>();
   shared->files = std::move(files);
   shared->helpers = std::move(helpers);
@@ -254,7 +260,8 @@ Result<std::shared_ptr<Backend>> make_ring_reactor(std::shared_ptr<LocalFiles> f
     shared->changed.wait(lock, [&] { return shared->started.has_value(); });
     if (!*shared->started) return std::move(*shared->started).error();  // joins
   }
-  return std::shared_ptr<Backend>(std::make_shared<RingReactor>(std::move(shared), std::move(*thread)));
+  return std::shared_ptr<Backend>(
+      std::make_shared<RingReactor>(std::move(shared), std::move(*thread)));
 }
 
 Result<void> probe_ring(LocalFiles& files) {

@@ -37,8 +37,8 @@ bool is_about_file(int result) {
 
 }  // namespace
 
-RingReads::RingReads(std::shared_ptr<LocalFiles> files, Ring& ring, unsigned depth, std::shared_ptr<LogQueue> log,
-                     std::function<void(LocalRead)> give_up)
+RingReads::RingReads(std::shared_ptr<LocalFiles> files, Ring& ring, unsigned depth,
+                     std::shared_ptr<LogQueue> log, std::function<void(LocalRead)> give_up)
     : files_(std::move(files)),
       ring_(ring),
       log_(std::move(log)),
@@ -150,7 +150,8 @@ void RingReads::finish_chain(Active& active) {
     return finish(active, ReadOutcome{size, std::move(version)});
   }
   const int result = active.open_result < 0 ? active.open_result : active.read_result;
-  if (result < 0 && !is_passing_error(result)) note(chains_, false, result, "linked open, read and close");
+  if (result < 0 && !is_passing_error(result))
+    note(chains_, false, result, "linked open, read and close");
   hand_over(active, result);
 }
 
@@ -166,7 +167,8 @@ bool RingReads::version_after_chain(Active& active, ObjectVersion& version) {
 
 void RingReads::opened(Operation& operation, int result) {
   Active& active = *operation.active;
-  const bool retry = is_passing_error(result) && !active.read.stopped() && ++operation.tries < kRingTriesMax;
+  const bool retry =
+      is_passing_error(result) && !active.read.stopped() && ++operation.tries < kRingTriesMax;
   if (retry) {
     counters_.add(Count::retries);
     const char* path = active.path.join(active.read.root->path, active.read.request.object);
@@ -184,11 +186,12 @@ void RingReads::opened(Operation& operation, int result) {
   auto handle = files_->adopt(*read.root, read.request.object, UniqueFd(result));
   if (!handle) return finish(active, std::move(handle).error().at_range(read.range()));
   if (!read.request.expected.accepts((*handle)->version)) {
-    return finish(active, read.root->at(changed_error(read.request.expected, (*handle)->version), read.request.object,
-                                        read.range()));
+    return finish(active, read.root->at(changed_error(read.request.expected, (*handle)->version),
+                                        read.request.object, read.range()));
   }
   active.handle = active.whole ? std::move(*handle)
-                               : files_->handles().insert(read.root->id, read.request.object, std::move(*handle));
+                               : files_->handles().insert(read.root->id, read.request.object,
+                                                          std::move(*handle));
   start_range(active);
 }
 
@@ -201,7 +204,8 @@ void RingReads::start_range(Active& active) {
   active.next = request.offset;
   active.end = request.offset + bytes;
   if (bytes == 0) return end_range(active);
-  active.direct = policy_.direct(handle.identity(), handle.version.size, bytes) && open_direct(active);
+  active.direct =
+      policy_.direct(handle.identity(), handle.version.size, bytes) && open_direct(active);
   issuing_.push_back(&active);
 }
 
@@ -252,8 +256,8 @@ void RingReads::note(Health& health, bool good, int result, const char* what) {
   }
   if (is_about_file(result) || health.off || ++health.refused < kRefusalsMax) return;
   health.off = true;
-  say_once(what, std::string("io_uring refuses to ") + what + " (" + std::generic_category().message(-result) +
-                     "); threads do it from now on");
+  say_once(what, std::string("io_uring refuses to ") + what + " (" +
+                     std::generic_category().message(-result) + "); threads do it from now on");
 }
 
 void RingReads::say_once(const char* key, std::string text) {

@@ -37,8 +37,8 @@ namespace headpond {
 class RingReads {
  public:
   // `give_up` takes reads that the ring cannot settle; called on this thread.
-  RingReads(std::shared_ptr<LocalFiles> files, Ring& ring, unsigned depth, std::shared_ptr<LogQueue> log,
-            std::function<void(LocalRead)> give_up);
+  RingReads(std::shared_ptr<LocalFiles> files, Ring& ring, unsigned depth,
+            std::shared_ptr<LogQueue> log, std::function<void(LocalRead)> give_up);
   ~RingReads();
 
   // Queues a read; `pump` starts it in its turn.
@@ -62,7 +62,12 @@ class RingReads {
     unsigned refused = 0;
     bool off = false;
   };
-  enum class Part : std::uint64_t { operation = 0, chain_open = 1, chain_read = 2, chain_close = 3 };
+  enum class Part : std::uint64_t {
+    operation = 0,
+    chain_open = 1,
+    chain_read = 2,
+    chain_close = 3
+  };
   static std::uint64_t token(const void* object, Part part) {
     return reinterpret_cast<std::uintptr_t>(object) | static_cast<std::uint64_t>(part);
   }

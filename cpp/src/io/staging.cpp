@@ -42,7 +42,8 @@ std::span<std::byte> Staging::bytes(int block) const {
 
 std::vector<struct iovec> Staging::buffers(std::size_t count) const {
   std::vector<struct iovec> buffers;
-  for (std::size_t i = 0; i < std::min(count, blocks_); ++i) buffers.push_back({memory_ + i * kBlockBytes, kBlockBytes});
+  for (std::size_t i = 0; i < std::min(count, blocks_); ++i)
+    buffers.push_back({memory_ + i * kBlockBytes, kBlockBytes});
   return buffers;
 }
 

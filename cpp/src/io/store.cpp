@@ -31,8 +31,8 @@ class Answer {
 
 }  // namespace
 
-Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::uint64_t offset, std::span<std::byte> out,
-                                  const ObjectVersion& expected) {
+Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::uint64_t offset,
+                                  std::span<std::byte> out, const ObjectVersion& expected) {
   auto answer = std::make_shared<Answer<ReadOutcome>>();
   ReadRequest request;
   request.object = object;
@@ -46,7 +46,8 @@ Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::ui
 
 Result<ObjectInfo> stat_blocking(Store& store, std::string_view object) {
   auto answer = std::make_shared<Answer<ObjectInfo>>();
-  store.stat(std::string(object), [answer](Result<ObjectInfo> info) { answer->set(std::move(info)); });
+  store.stat(std::string(object),
+             [answer](Result<ObjectInfo> info) { answer->set(std::move(info)); });
   return answer->wait();
 }
 
@@ -62,7 +63,8 @@ Result<std::vector<ObjectInfo>> list_blocking(Store& store, std::string_view pre
     if (!page) return listing->answer.set(std::move(page).error());
     if (page->empty()) return listing->answer.set(std::move(listing->objects));
     auto& objects = listing->objects;
-    objects.insert(objects.end(), std::make_move_iterator(page->begin()), std::make_move_iterator(page->end()));
+    objects.insert(objects.end(), std::make_move_iterator(page->begin()),
+                   std::make_move_iterator(page->end()));
   };
   store.list(std::move(request));
   return listing->answer.wait();
@@ -75,14 +77,15 @@ void StoreRegistry::add(std::string scheme, Factory make) {
 
 Result<std::shared_ptr<Store>> StoreRegistry::open(const Uri& root) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return Error(ErrorCode::closed, "the engine's stores are closed").at_uri(root.to_string());
+  if (closed_)
+    return Error(ErrorCode::closed, "the engine's stores are closed").at_uri(root.to_string());
   if (const auto open = stores_.find(root); open != stores_.end()) return open->second;
   const auto factory = factories_.find(root.scheme);
   if (factory == factories_.end()) {
     std::string known;
     for (const auto& entry : factories_) known += (known.empty() ? "" : ", ") + entry.first + "://";
-    return Error(ErrorCode::unsupported,
-                 "no store for " + root.scheme + ":// (there " + (known.empty() ? "are none" : "are: " + known) + ")")
+    return Error(ErrorCode::unsupported, "no store for " + root.scheme + ":// (there " +
+                                             (known.empty() ? "are none" : "are: " + known) + ")")
         .at_uri(root.to_string());
   }
   auto store = factory->second(root);

@@ -10,7 +10,8 @@ bool is_continuation(unsigned char c) { return (c & 0xC0) == 0x80; }
 // Length of the well-formed UTF-8 sequence at `at` (Unicode 15, table 3-7), else 0.
 std::size_t sequence_length(std::string_view s, std::size_t at) {
   const auto byte = [&](std::size_t i) {
-    return at + i < s.size() ? static_cast<unsigned char>(s[at + i]) : static_cast<unsigned char>(0);
+    return at + i < s.size() ? static_cast<unsigned char>(s[at + i])
+                             : static_cast<unsigned char>(0);
   };
   const unsigned char first = byte(0);
   if (first < 0x80) return 1;
@@ -23,7 +24,9 @@ std::size_t sequence_length(std::string_view s, std::size_t at) {
   if (first >= 0xF0 && first <= 0xF4) {
     const unsigned char low = first == 0xF0 ? 0x90 : 0x80;
     const unsigned char high = first == 0xF4 ? 0x8F : 0xBF;
-    return byte(1) >= low && byte(1) <= high && is_continuation(byte(2)) && is_continuation(byte(3)) ? 4 : 0;
+    return byte(1) >= low && byte(1) <= high && is_continuation(byte(2)) && is_continuation(byte(3))
+               ? 4
+               : 0;
   }
   return 0;
 }

@@ -87,7 +87,8 @@ TEST_CASE("FaultyStore fails as often as it is told and passes the rest") {
   Bytes out(100);
   CHECK(read_blocking(store, "x", 0, out).error().code() == ErrorCode::io_failed);
   const Piece piece{0, out};
-  CHECK(store.read_now("x", {}, std::span(&piece, 1), Wait::never).error().code() == ErrorCode::io_failed);
+  CHECK(store.read_now("x", {}, std::span(&piece, 1), Wait::never).error().code() ==
+        ErrorCode::io_failed);
   CHECK(read_blocking(store, "x", 0, out));
   CHECK(out == pattern(100));
   CHECK(store.failures() == 2);

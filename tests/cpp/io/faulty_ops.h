@@ -25,7 +25,8 @@ class FaultyOps final : public FileOps {
     const auto real = [&] { return FileOps::open(path, flags, cached_only); };
     return on_open ? on_open(path, flags, real) : real();
   }
-  ssize_t pread(int fd, std::byte* out, std::size_t bytes, std::uint64_t offset, int flags) override {
+  ssize_t pread(int fd, std::byte* out, std::size_t bytes, std::uint64_t offset,
+                int flags) override {
     const auto real = [&](std::size_t n) { return FileOps::pread(fd, out, n, offset, flags); };
     return on_pread ? on_pread(out, bytes, offset, flags, real) : real(bytes);
   }

@@ -34,10 +34,10 @@ TEST_CASE("printable keeps UTF-8 and escapes every other byte and all controls")
   CHECK(printable("Grüße 写真 😀") == "Grüße 写真 😀");
   CHECK(printable("a\nb\x1b[31m\x7f") == "a\\x0ab\\x1b[31m\\x7f");
   CHECK(printable("\xff\xfe") == "\\xff\\xfe");
-  CHECK(printable("\xC3") == "\\xc3");                  // cut off
-  CHECK(printable("\xC0\xAF") == "\\xc0\\xaf");          // overlong "/"
+  CHECK(printable("\xC3") == "\\xc3");                    // cut off
+  CHECK(printable("\xC0\xAF") == "\\xc0\\xaf");           // overlong "/"
   CHECK(printable("\xED\xA0\x80") == "\\xed\\xa0\\x80");  // a surrogate
-  CHECK(printable("\xC2\x9B") == "\\xc2\\x9b");          // C1: starts an escape sequence
+  CHECK(printable("\xC2\x9B") == "\\xc2\\x9b");           // C1: starts an escape sequence
   CHECK(printable(std::string_view("\0", 1)) == "\\x00");
 }
 

@@ -49,7 +49,8 @@ TEST_CASE("listing a tree gives every file once, in the order of its name's byte
   std::vector<std::string> names;
   for (int folder = 0; folder < 20; ++folder) {
     for (int file = 0; file < 20; ++file) {
-      names.push_back("c" + std::to_string(folder) + (folder % 3 == 0 ? "/sub-" : "/sub/") + std::to_string(file));
+      names.push_back("c" + std::to_string(folder) + (folder % 3 == 0 ? "/sub-" : "/sub/") +
+                      std::to_string(file));
       tree.dir.write(names.back(), std::to_string(file));
     }
   }
@@ -96,7 +97,8 @@ TEST_CASE("listing follows symbolic links wherever they lead") {
   tree.link(outside.path("far/file"), "single");
   tree.dir.write("b/near", "near");
   tree.link("../b", "c/to-b");
-  CHECK(tree.names() == std::vector<std::string>{"a/outside/far/file", "b/near", "c/to-b/near", "single"});
+  CHECK(tree.names() ==
+        std::vector<std::string>{"a/outside/far/file", "b/near", "c/to-b/near", "single"});
   Bytes out(3);
   REQUIRE(read_blocking(*tree.store, "a/outside/far/file", 0, out));
   CHECK(out == bytes_of("far"));
@@ -110,19 +112,22 @@ TEST_CASE("listing names a dangling link and a loop") {
     auto objects = list_blocking(*tree.store);
     REQUIRE(!objects);
     CHECK(objects.error().code() == ErrorCode::not_found);
-    CHECK_THAT(objects.error().to_string(), ContainsSubstring("a/dangling") && ContainsSubstring("leads nowhere"));
+    CHECK_THAT(objects.error().to_string(),
+               ContainsSubstring("a/dangling") && ContainsSubstring("leads nowhere"));
   }
   SECTION("a link to itself") {
     tree.link("self", "a/self");
     auto objects = list_blocking(*tree.store);
     REQUIRE(!objects);
-    CHECK_THAT(objects.error().to_string(), ContainsSubstring("a/self") && ContainsSubstring("back to itself"));
+    CHECK_THAT(objects.error().to_string(),
+               ContainsSubstring("a/self") && ContainsSubstring("back to itself"));
   }
   SECTION("a link to a folder above") {
     tree.link("../..", "a/b/up");
     auto objects = list_blocking(*tree.store);
     REQUIRE(!objects);
-    CHECK_THAT(objects.error().to_string(), ContainsSubstring("a/b/up") && ContainsSubstring("folder above"));
+    CHECK_THAT(objects.error().to_string(),
+               ContainsSubstring("a/b/up") && ContainsSubstring("folder above"));
   }
 }
 
@@ -175,7 +180,8 @@ TEST_CASE("a stopped listing is cancelled") {
 
 TEST_CASE("names are bytes: odd ones are listed, read and escaped in messages") {
   Tree tree;
-  std::vector<std::string> names = {"\xff\xfe.bin", "new\nline", "sp ace", "%41", "\xE5\x86\x99", "a\x1b[31m"};
+  std::vector<std::string> names = {"\xff\xfe.bin", "new\nline",    "sp ace",
+                                    "%41",          "\xE5\x86\x99", "a\x1b[31m"};
   for (const auto& name : names) tree.dir.write(name, name);
   std::sort(names.begin(), names.end());
   CHECK(tree.names() == names);

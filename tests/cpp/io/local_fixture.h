@@ -32,7 +32,9 @@ inline void make_cold(const std::string& path) {
 class LocalFixture : public StoreFixture {
  public:
   explicit LocalFixture(IoOptions options, bool cold = false, LocalIoSeams seams = {})
-      : log(std::make_shared<LogQueue>()), io(make_local_io(options, log, std::move(seams))), cold_(cold) {
+      : log(std::make_shared<LogQueue>()),
+        io(make_local_io(options, log, std::move(seams))),
+        cold_(cold) {
     Uri root;
     root.path = dir.path();
     opened = io->open(root);

@@ -52,8 +52,10 @@ ObjectVersion of_size(std::uint64_t size) {
 TEST_CASE("a local store conforms, warm and cold, on both backends") {
   for (const auto backend : kBackends) {
     for (const bool cold : {false, true}) {
-      DYNAMIC_SECTION((backend == IoBackend::uring ? "uring" : "threads") << (cold ? " cold" : " warm")) {
-        store_conformance([&] { return std::make_unique<LocalFixture>(with_backend(backend), cold); });
+      DYNAMIC_SECTION((backend == IoBackend::uring ? "uring" : "threads")
+                      << (cold ? " cold" : " warm")) {
+        store_conformance(
+            [&] { return std::make_unique<LocalFixture>(with_backend(backend), cold); });
       }
     }
   }
@@ -97,7 +99,8 @@ TEST_CASE("what is no regular file is refused at once") {
   }
 }
 
-TEST_CASE("a deleted file is not_found, a link loop names itself, NUL and overlong names are refused") {
+TEST_CASE(
+    "a deleted file is not_found, a link loop names itself, NUL and overlong names are refused") {
   for (const auto backend : kBackends) {
     LocalFixture local(with_backend(backend));
     local.put("file", pattern(10));
@@ -108,7 +111,8 @@ TEST_CASE("a deleted file is not_found, a link loop names itself, NUL and overlo
     REQUIRE(symlink("loop", local.dir.path("loop").c_str()) == 0);
     CHECK(code_of_read(local.store(), "loop") == ErrorCode::invalid_argument);
     Bytes out(1);
-    CHECK(read_blocking(local.store(), std::string("a\0b", 3), 0, out).error().code() == ErrorCode::invalid_argument);
+    CHECK(read_blocking(local.store(), std::string("a\0b", 3), 0, out).error().code() ==
+          ErrorCode::invalid_argument);
     for (const std::size_t length : {300u, 4095u, 5000u, 100'000u}) {
       auto outcome = read_blocking(local.store(), std::string(length, 'x'), 0, out);
       REQUIRE(!outcome);
@@ -125,7 +129,8 @@ TEST_CASE("a file without permission is access_denied") {
   CHECK(code_of_read(local.store(), "secret") == ErrorCode::access_denied);
 }
 
-TEST_CASE("a file that says 0 bytes and holds more is read to its end by range, refused as a whole") {
+TEST_CASE(
+    "a file that says 0 bytes and holds more is read to its end by range, refused as a whole") {
   for (const auto backend : kBackends) {
     const auto io = make_local_io(with_backend(backend), nullptr);
     Uri root;
@@ -154,8 +159,8 @@ TEST_CASE("a file cut while its handle is open is object_changed with both sizes
         auto cut = read_blocking(local.store(), "file", offset, out, info->version);
         REQUIRE(!cut);
         CHECK(cut.error().code() == ErrorCode::object_changed);
-        CHECK_THAT(cut.error().to_string(),
-                   ContainsSubstring(std::to_string(size) + " bytes") && ContainsSubstring("1000 bytes"));
+        CHECK_THAT(cut.error().to_string(), ContainsSubstring(std::to_string(size) + " bytes") &&
+                                                ContainsSubstring("1000 bytes"));
       }
       const Piece piece{10, out};
       auto now = local.store().read_now("file", info->version, std::span(&piece, 1), Wait::allowed);
@@ -177,9 +182,11 @@ TEST_CASE("a whole small file that grew or shrank is object_changed with both si
       auto outcome = read_blocking(local.store(), "file", 0, out, info->version);
       REQUIRE(!outcome);
       CHECK(outcome.error().code() == ErrorCode::object_changed);
-      CHECK_THAT(outcome.error().to_string(),
-                 ContainsSubstring("100 bytes") && ContainsSubstring(std::to_string(now) + " bytes"));
-      CHECK(code_of_read_now(local.store(), "file", 100, info->version) == ErrorCode::object_changed);
+      CHECK_THAT(
+          outcome.error().to_string(),
+          ContainsSubstring("100 bytes") && ContainsSubstring(std::to_string(now) + " bytes"));
+      CHECK(code_of_read_now(local.store(), "file", 100, info->version) ==
+            ErrorCode::object_changed);
     }
   }
 }
@@ -196,7 +203,9 @@ TEST_CASE("a file rewritten in place with the same size is noticed by its mtime"
   }
 }
 
-TEST_CASE("a file replaced by rename: an open handle keeps the old bytes, the new version opens the new") {
+TEST_CASE(
+    "a file replaced by rename: an open handle keeps the old bytes, the new version opens the "
+    "new") {
   for (const auto backend : kBackends) {
     LocalFixture local(with_backend(backend));
     local.put("file", pattern(50'000, 1));
@@ -231,7 +240,8 @@ TEST_CASE("a file rewritten in place under its open handle is noticed within a s
     REQUIRE(!now);
     CHECK(now.error().code() == ErrorCode::object_changed);
     CHECK(code_of_read(local.store(), "file", 1000, version) == ErrorCode::object_changed);
-    REQUIRE(read_blocking(local.store(), "file", 7, out, stat_blocking(local.store(), "file")->version));
+    REQUIRE(read_blocking(local.store(), "file", 7, out,
+                          stat_blocking(local.store(), "file")->version));
     CHECK(out == part(pattern(50'000, 2), 7, 1000));
   }
 }
@@ -294,7 +304,8 @@ TEST_CASE("offsets near 2^63 and beyond the end are no bytes and no overflow") {
     REQUIRE(outcome);
     CHECK(outcome->bytes == 4096);
     CHECK(part(out, 0, 4096) == Bytes(4096));
-    for (const std::uint64_t offset : {std::uint64_t{1} << 62, (std::uint64_t{1} << 63) - 1, std::uint64_t{1} << 63}) {
+    for (const std::uint64_t offset :
+         {std::uint64_t{1} << 62, (std::uint64_t{1} << 63) - 1, std::uint64_t{1} << 63}) {
       auto none = read_blocking(local.store(), "sparse", offset, out);
       REQUIRE(none);
       CHECK(none->bytes == 0);
@@ -340,7 +351,8 @@ TEST_CASE("a cold run of small files pays few probes") {
   const Piece piece{0, out};
   std::size_t warm = 0;
   for (std::size_t i = 0; i < kFiles; ++i) {
-    auto filled = local.store().read_now("d/" + std::to_string(i), versions[i], std::span(&piece, 1), Wait::never);
+    auto filled = local.store().read_now("d/" + std::to_string(i), versions[i],
+                                         std::span(&piece, 1), Wait::never);
     REQUIRE(filled);
     warm += *filled;
   }
@@ -348,7 +360,8 @@ TEST_CASE("a cold run of small files pays few probes") {
   CHECK(local.io->counters().probes <= 15);
 }
 
-TEST_CASE("what is in the page cache is read without waiting, the pages that mark read-ahead included") {
+TEST_CASE(
+    "what is in the page cache is read without waiting, the pages that mark read-ahead included") {
   LocalFixture local(IoOptions{}, true);
   constexpr std::size_t kSize = 40 << 20;
   local.put("file", pattern(kSize));
@@ -359,19 +372,22 @@ TEST_CASE("what is in the page cache is read without waiting, the pages that mar
     REQUIRE(*local.store().read_now("file", version, std::span(&piece, 1), Wait::allowed) == 1);
   }
   const UniqueFd fd(::open(local.dir.path("file").c_str(), O_RDONLY | O_CLOEXEC));
-  const auto* mapped = static_cast<const char*>(mmap(nullptr, kSize, PROT_READ, MAP_SHARED, fd.get(), 0));
+  const auto* mapped =
+      static_cast<const char*>(mmap(nullptr, kSize, PROT_READ, MAP_SHARED, fd.get(), 0));
   REQUIRE(mapped != MAP_FAILED);
   const auto resident = [&](std::size_t offset, std::size_t size) {
     std::vector<unsigned char> pages((offset % 4096 + size + 4095) / 4096);
     mincore(const_cast<char*>(mapped) + offset / 4096 * 4096, offset % 4096 + size, pages.data());
-    return std::all_of(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1) != 0; });
+    return std::all_of(pages.begin(), pages.end(),
+                       [](unsigned char page) { return (page & 1) != 0; });
   };
   std::size_t asked = 0;
   Bytes small(150'528);
   for (std::size_t at = 0; at + small.size() < kSize; at += small.size()) {
     const bool there = resident(at, small.size());
     const Piece piece{at, small};
-    const std::size_t filled = *local.store().read_now("file", version, std::span(&piece, 1), Wait::never);
+    const std::size_t filled =
+        *local.store().read_now("file", version, std::span(&piece, 1), Wait::never);
     if (!there) break;  // the machine is short of memory
     ++asked;
     CHECK(filled == 1);

@@ -66,7 +66,8 @@ bool forbid_io_uring(int error_number) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   struct sock_fprog program = {std::size(code), const_cast<struct sock_filter*>(code)};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 }  // namespace
@@ -79,7 +80,9 @@ TEST_CASE("under a seccomp filter that forbids io_uring_setup, threads read and 
             local.put("f0", pattern(100, 0));
             if (!forbid_io_uring(error_number)) return 77;
             const auto status = local.io->status();
-            if (status.backend != "threads" || status.reason.find("io_uring_setup") == std::string::npos) return 10;
+            if (status.backend != "threads" ||
+                status.reason.find("io_uring_setup") == std::string::npos)
+              return 10;
             return read_files(local, 1);
           }) == 0);
   }
@@ -90,7 +93,8 @@ TEST_CASE("a storm of signals fails no read") {
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     CHECK(in_child([&] {
             LocalFixture local(with_backend(backend), true);
-            for (int i = 0; i < 30; ++i) local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
+            for (int i = 0; i < 30; ++i)
+              local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
             local.put("large", pattern(3'000'000));
             struct sigaction action = {};
             action.sa_handler = [](int) {};  // without SA_RESTART
@@ -99,18 +103,21 @@ TEST_CASE("a storm of signals fails no read") {
             event.sigev_signo = SIGUSR1;
             timer_t timer = {};
             const struct itimerspec every_ms = {{0, 1'000'000}, {0, 1'000'000}};
-            if (sigaction(SIGUSR1, &action, nullptr) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+            if (sigaction(SIGUSR1, &action, nullptr) != 0 ||
+                timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
                 timer_settime(timer, 0, &every_ms, nullptr) != 0) {
               return 77;
             }
             Bytes out(1'000'000);
             for (int round = 0; round < 10; ++round) {
               if (const int result = read_files(local, 30); result != 0) return result;
-              if (!read_blocking(local.store(), "large", 3, out) || out != part(pattern(3'000'000), 3, out.size())) {
+              if (!read_blocking(local.store(), "large", 3, out) ||
+                  out != part(pattern(3'000'000), 3, out.size())) {
                 return 5;
               }
               const Piece piece{9, out};
-              if (*local.store().read_now("large", {}, std::span(&piece, 1), Wait::allowed) != 1) return 6;
+              if (*local.store().read_now("large", {}, std::span(&piece, 1), Wait::allowed) != 1)
+                return 6;
             }
             return 0;
           }) == 0);
@@ -122,7 +129,8 @@ TEST_CASE("1,000 files by range within 64 handles, on both backends") {
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     CHECK(in_child([&] {
             LocalFixture local(with_backend(backend));
-            for (int i = 0; i < 1000; ++i) local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
+            for (int i = 0; i < 1000; ++i)
+              local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
             struct rlimit limit = {64, 64};
             if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 77;
             const int result = read_files(local, 1000);
@@ -131,14 +139,17 @@ TEST_CASE("1,000 files by range within 64 handles, on both backends") {
   }
 }
 
-TEST_CASE("when others hold all handles the cache gives up its own; with none left it is resource_limit") {
+TEST_CASE(
+    "when others hold all handles the cache gives up its own; with none left it is "
+    "resource_limit") {
   NEEDS_THREADS_IN_CHILDREN();
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     CHECK(in_child([&] {
             IoOptions options = with_backend(backend);
             options.handles_max = 4096;
             LocalFixture local(options);
-            for (int i = 0; i < 80; ++i) local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
+            for (int i = 0; i < 80; ++i)
+              local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
             Bytes out(1);
             static_cast<void>(read_blocking(local.store(), "f0", 0, out));  // starts the backend
             struct rlimit limit = {64, 64};
@@ -243,7 +254,8 @@ TEST_CASE("a forked child reads with a LocalIo of its own while the parent's is 
   NEEDS_THREADS_IN_CHILDREN();
   for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
     LocalFixture local(with_backend(backend), true);
-    for (int i = 0; i < 20; ++i) local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
+    for (int i = 0; i < 20; ++i)
+      local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
     REQUIRE(read_files(local, 20) == 0);
     CHECK(in_child([&] {
             const auto io = make_local_io(with_backend(backend), nullptr);

@@ -20,7 +20,8 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 struct RingFixture : LocalFixture {
-  explicit RingFixture(std::unique_ptr<FaultyOps> ops = nullptr, IoOptions options = with_backend(IoBackend::uring))
+  explicit RingFixture(std::unique_ptr<FaultyOps> ops = nullptr,
+                       IoOptions options = with_backend(IoBackend::uring))
       : LocalFixture(options, true, LocalIoSeams{std::move(ops), std::chrono::milliseconds(50)}) {}
 
   bool available() { return io->status().backend == "uring"; }
@@ -59,7 +60,8 @@ std::vector<std::string> read_all(Store& store, std::vector<Wanted>& wanted) {
       if (!outcome) {
         wrong.push_back(outcome.error().to_string());
       } else if (outcome->bytes != out[i].size() || out[i] != wanted[i].bytes) {
-        wrong.push_back("wrong bytes of " + wanted[i].object + " at " + std::to_string(wanted[i].offset));
+        wrong.push_back("wrong bytes of " + wanted[i].object + " at " +
+                        std::to_string(wanted[i].offset));
       }
       --left;
       changed.notify_all();
@@ -142,7 +144,8 @@ TEST_CASE("cold large ranges go past the page cache, whatever their alignment") 
   const std::size_t block = 512 << 10;
   for (const std::size_t edge : {std::size_t{0}, std::size_t{4096}, block, 2 * block, kLarge}) {
     for (const int before : {0, 1, 511, 4096}) {
-      for (const std::size_t size : {std::size_t{65'536}, std::size_t{65'537}, block, block + 1, 3 * block}) {
+      for (const std::size_t size :
+           {std::size_t{65'536}, std::size_t{65'537}, block, block + 1, 3 * block}) {
         if (edge < static_cast<std::size_t>(before)) continue;
         const std::size_t offset = std::min(edge - static_cast<std::size_t>(before), kLarge - size);
         wanted.push_back({"large", offset, part(bytes, offset, size), {}});
@@ -158,7 +161,9 @@ TEST_CASE("cold large ranges go past the page cache, whatever their alignment") 
   CHECK(ring.io->status().fixed_buffers);
 }
 
-TEST_CASE("CachePolicy: the first pass is direct, a second one only when the files do not fit in memory") {
+TEST_CASE(
+    "CachePolicy: the first pass is direct, a second one only when the files do not fit in "
+    "memory") {
   CachePolicy roomy(1000 << 20);
   for (int i = 0; i < 10; ++i) CHECK(roomy.direct(1, 10 << 20, 1 << 20));
   CHECK(!roomy.direct(1, 10 << 20, 1 << 20));
@@ -174,14 +179,21 @@ TEST_CASE("short reads, EINTR, EAGAIN and ECANCELED are tried again and never se
   ops->on_ring_result = [&calls](RingCall call, int result) {
     if (call == RingCall::chain_close || result <= 1) return result;
     switch (++calls % 7) {
-      case 1: return -EINTR;
-      case 2: return -EAGAIN;
-      case 3: return call == RingCall::chain_read || call == RingCall::read ? std::max(1, result / 3) : result;
-      case 4: return call == RingCall::read_fixed ? std::max(1, result - 4097) : -ECANCELED;
-      default: return result;
+      case 1:
+        return -EINTR;
+      case 2:
+        return -EAGAIN;
+      case 3:
+        return call == RingCall::chain_read || call == RingCall::read ? std::max(1, result / 3)
+                                                                      : result;
+      case 4:
+        return call == RingCall::read_fixed ? std::max(1, result - 4097) : -ECANCELED;
+      default:
+        return result;
     }
   };
-  ops->on_pread = [&calls](std::byte*, std::size_t bytes, std::uint64_t, int, auto real) -> ssize_t {
+  ops->on_pread = [&calls](std::byte*, std::size_t bytes, std::uint64_t, int,
+                           auto real) -> ssize_t {
     if (++calls % 3 == 0) return -EINTR;
     return real(std::max<std::size_t>(1, bytes / 2));
   };
@@ -202,11 +214,13 @@ TEST_CASE("EIO is read once more, then it is io_failed: at most two reads of a r
       auto* seam = ops.get();
       std::atomic<int> reads = 0;
       seam->on_ring_result = [&reads](RingCall call, int result) {
-        if (call != RingCall::read && call != RingCall::read_fixed && call != RingCall::chain_read) return result;
+        if (call != RingCall::read && call != RingCall::read_fixed && call != RingCall::chain_read)
+          return result;
         ++reads;
         return -EIO;
       };
-      seam->on_pread = [&reads, heals](std::byte*, std::size_t bytes, std::uint64_t, int, auto real) -> ssize_t {
+      seam->on_pread = [&reads, heals](std::byte*, std::size_t bytes, std::uint64_t, int,
+                                       auto real) -> ssize_t {
         ++reads;
         return heals ? real(bytes) : -EIO;
       };
@@ -217,7 +231,9 @@ TEST_CASE("EIO is read once more, then it is io_failed: at most two reads of a r
       const auto wrong = read_all(ring.store(), whole);
       CHECK(reads == 2);
       REQUIRE(wrong.size() == (heals ? 0u : 1u));
-      if (!heals) CHECK_THAT(wrong[0], ContainsSubstring("Input/output error") && ContainsSubstring("/file[0, "));
+      if (!heals)
+        CHECK_THAT(wrong[0],
+                   ContainsSubstring("Input/output error") && ContainsSubstring("/file[0, "));
     }
   }
 }
@@ -229,7 +245,8 @@ TEST_CASE("a ring that is refused means threads, with one INFO line that says wh
     RingFixture ring(std::move(ops));
     const auto status = ring.io->status();
     CHECK(status.backend == "threads");
-    CHECK_THAT(status.reason, ContainsSubstring("io_uring_setup: " + std::generic_category().message(refusal)));
+    CHECK_THAT(status.reason,
+               ContainsSubstring("io_uring_setup: " + std::generic_category().message(refusal)));
     auto wanted = small_files(ring, 50);
     CHECK(read_all(ring.store(), wanted).empty());
     CHECK(read_all(ring.store(), wanted).empty());
@@ -271,10 +288,11 @@ TEST_CASE("each operation that the ring refuses has another way") {
     RingCall call;
     int error;
   };
-  for (const auto refusal : {Refusal{RingCall::chain_open, EACCES}, Refusal{RingCall::chain_read, EBADF},
-                             Refusal{RingCall::chain_read, EINVAL}, Refusal{RingCall::open, EINVAL},
-                             Refusal{RingCall::read, EACCES}, Refusal{RingCall::read, EINVAL},
-                             Refusal{RingCall::read_fixed, EINVAL}}) {
+  for (const auto refusal :
+       {Refusal{RingCall::chain_open, EACCES}, Refusal{RingCall::chain_read, EBADF},
+        Refusal{RingCall::chain_read, EINVAL}, Refusal{RingCall::open, EINVAL},
+        Refusal{RingCall::read, EACCES}, Refusal{RingCall::read, EINVAL},
+        Refusal{RingCall::read_fixed, EINVAL}}) {
     auto ops = std::make_unique<FaultyOps>();
     std::atomic<int> refused = 0;
     ops->on_ring_result = [&, refusal](RingCall call, int result) {
@@ -303,7 +321,9 @@ TEST_CASE("each operation that the ring refuses has another way") {
 TEST_CASE("O_DIRECT refused at open or at the first read means the page cache, said once") {
   SECTION("at open") {
     auto ops = std::make_unique<FaultyOps>();
-    ops->on_open = [](const char*, int flags, auto real) { return (flags & O_DIRECT) != 0 ? -EINVAL : real(); };
+    ops->on_open = [](const char*, int flags, auto real) {
+      return (flags & O_DIRECT) != 0 ? -EINVAL : real();
+    };
     RingFixture ring(std::move(ops));
     NEEDS_RING(ring);
     auto wanted = large_ranges(ring);
@@ -458,7 +478,8 @@ TEST_CASE("a done may start reads, and may let go of the last owner of everythin
     local->opened.reset();
     local->io.reset();  // `chain` is the last owner, and the last done the last of its
     std::unique_lock lock(chain->mutex);
-    CHECK(chain->changed.wait_for(lock, std::chrono::seconds(20), [&] { return chain->done == 1; }));
+    CHECK(
+        chain->changed.wait_for(lock, std::chrono::seconds(20), [&] { return chain->done == 1; }));
   }
 }
 

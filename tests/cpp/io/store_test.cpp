@@ -31,8 +31,12 @@ TEST_CASE("StoreRegistry makes one store per root and shares it") {
 
 TEST_CASE("StoreRegistry names the schemes it knows") {
   StoreRegistry registry;
-  registry.add("alpha", [](const Uri&) -> Result<std::shared_ptr<Store>> { return Error(ErrorCode::internal, "no"); });
-  registry.add("beta", [](const Uri&) -> Result<std::shared_ptr<Store>> { return Error(ErrorCode::internal, "no"); });
+  registry.add("alpha", [](const Uri&) -> Result<std::shared_ptr<Store>> {
+    return Error(ErrorCode::internal, "no");
+  });
+  registry.add("beta", [](const Uri&) -> Result<std::shared_ptr<Store>> {
+    return Error(ErrorCode::internal, "no");
+  });
   auto missing = registry.open(uri("gamma://host/x"));
   REQUIRE(!missing);
   CHECK(missing.error().code() == ErrorCode::unsupported);
@@ -45,7 +49,9 @@ TEST_CASE("StoreRegistry names the schemes it knows") {
 TEST_CASE("StoreRegistry closes what it opened and opens nothing more") {
   StoreRegistry registry;
   auto memory = std::make_shared<MemoryStore>();
-  registry.add("test", [&](const Uri&) -> Result<std::shared_ptr<Store>> { return std::shared_ptr<Store>(memory); });
+  registry.add("test", [&](const Uri&) -> Result<std::shared_ptr<Store>> {
+    return std::shared_ptr<Store>(memory);
+  });
   REQUIRE(registry.open(uri("test://a")));
   registry.close();
   CHECK(stat_blocking(*memory, "x").error().code() == ErrorCode::closed);

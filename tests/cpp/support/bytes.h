@@ -29,7 +29,8 @@ inline Bytes pattern(std::size_t size, std::uint64_t seed = 0) {
 
 inline Bytes part(const Bytes& bytes, std::size_t offset, std::size_t size) {
   const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(std::min(offset, bytes.size()));
-  return Bytes(first, first + static_cast<std::ptrdiff_t>(std::min(size, bytes.size() - std::min(offset, bytes.size()))));
+  return Bytes(first, first + static_cast<std::ptrdiff_t>(
+                                  std::min(size, bytes.size() - std::min(offset, bytes.size()))));
 }
 
 inline Bytes bytes_of(std::string_view text) {

@@ -13,11 +13,11 @@ using Catch::Approx;
 
 // The reason for a test that this machine cannot run; the test then returns.
 #ifdef HEADPOND_CATCH2_V2
-#define HP_SKIP(reason)        \
-  do {                         \
-    WARN("skipped: " reason);  \
-    SUCCEED();                 \
-    return;                    \
+#define HP_SKIP(reason)       \
+  do {                        \
+    WARN("skipped: " reason); \
+    SUCCEED();                \
+    return;                   \
   } while (false)
 #else
 #define HP_SKIP(reason) SKIP(reason)

@@ -36,8 +36,9 @@ class FaultyStore final : public WrappedStore {
     for (auto& request : requests) {
       if (auto error = take(request.object)) {
         const ReadRequest failed = std::move(request);
-        failed.done(std::move(*error).at_uri(failed.object).at_range(
-            {failed.offset, failed.offset + failed.out.size()}));
+        failed.done(std::move(*error)
+                        .at_uri(failed.object)
+                        .at_range({failed.offset, failed.offset + failed.out.size()}));
       } else {
         inner().read(std::span(&request, 1));
       }
@@ -47,8 +48,8 @@ class FaultyStore final : public WrappedStore {
     if (auto error = take(object)) return done(std::move(*error).at_uri(object));
     inner().stat(std::move(object), std::move(done));
   }
-  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected, std::span<const Piece> pieces,
-                               Wait wait) override {
+  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
+                               std::span<const Piece> pieces, Wait wait) override {
     if (auto error = take(object)) return std::move(*error).at_uri(std::string(object));
     return inner().read_now(object, expected, pieces, wait);
   }

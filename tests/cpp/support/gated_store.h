@@ -83,8 +83,8 @@ class GatedStore final : public WrappedStore {
     inner().read(requests);
   }
 
-  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected, std::span<const Piece> pieces,
-                               Wait wait) override {
+  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
+                               std::span<const Piece> pieces, Wait wait) override {
     {
       const std::lock_guard lock(mutex_);
       if (!open_) return std::size_t{0};

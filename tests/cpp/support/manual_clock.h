@@ -16,7 +16,8 @@ class ManualClock final : public Clock {
     return now_;
   }
 
-  void wait_until(std::condition_variable& signal, std::unique_lock<std::mutex>& lock, Time deadline) override {
+  void wait_until(std::condition_variable& signal, std::unique_lock<std::mutex>& lock,
+                  Time deadline) override {
     {
       const std::lock_guard own(mutex_);
       if (now_ >= deadline) return;

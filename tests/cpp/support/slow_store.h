@@ -16,7 +16,10 @@ namespace headpond {
 class SlowStore final : public WrappedStore {
  public:
   SlowStore(std::shared_ptr<Store> inner, std::shared_ptr<Clock> clock, Clock::Duration delay)
-      : WrappedStore(std::move(inner)), clock_(std::move(clock)), delay_(delay), thread_([this] { run(); }) {}
+      : WrappedStore(std::move(inner)),
+        clock_(std::move(clock)),
+        delay_(delay),
+        thread_([this] { run(); }) {}
   ~SlowStore() override { close(); }
 
   void read(std::span<ReadRequest> requests) override {
@@ -29,7 +32,8 @@ class SlowStore final : public WrappedStore {
     changed_.notify_all();
   }
 
-  Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>, Wait) override {
+  Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>,
+                               Wait) override {
     return std::size_t{0};
   }
 

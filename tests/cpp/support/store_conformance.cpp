@@ -18,8 +18,8 @@ using Catch::Matchers::ContainsSubstring;
 // Starts reads and waits for all of them.
 class Reads {
  public:
-  ReadRequest request(std::string object, std::uint64_t offset, std::span<std::byte> out, ObjectVersion expected = {},
-                      StopToken stop = {}) {
+  ReadRequest request(std::string object, std::uint64_t offset, std::span<std::byte> out,
+                      ObjectVersion expected = {}, StopToken stop = {}) {
     const std::size_t index = outcomes_.size();
     outcomes_.emplace_back();
     ReadRequest request{std::move(object), offset, out, std::move(expected), std::move(stop), {}};
@@ -79,7 +79,8 @@ void reads_many_at_once(StoreFixture& fixture) {
   }
   std::vector<ObjectVersion> versions;
   for (std::size_t i = 0; i < kObjects; ++i) {
-    auto info = stat_blocking(fixture.store(), "d" + std::to_string(i % 3) + "/" + std::to_string(i));
+    auto info =
+        stat_blocking(fixture.store(), "d" + std::to_string(i % 3) + "/" + std::to_string(i));
     REQUIRE(info);
     versions.push_back(info->version);
   }
@@ -89,8 +90,9 @@ void reads_many_at_once(StoreFixture& fixture) {
   for (std::size_t i = 0; i < 2 * kObjects; ++i) {
     const std::size_t object = i % kObjects;
     out[i].resize(objects[object].size());
-    requests.push_back(reads.request("d" + std::to_string(object % 3) + "/" + std::to_string(object), 0, out[i],
-                                     i < kObjects ? versions[object] : ObjectVersion()));
+    requests.push_back(
+        reads.request("d" + std::to_string(object % 3) + "/" + std::to_string(object), 0, out[i],
+                      i < kObjects ? versions[object] : ObjectVersion()));
   }
   fixture.store().read(requests);
   reads.wait();
@@ -128,7 +130,8 @@ void versions_are_compared(StoreFixture& fixture) {
   auto first = stat_blocking(fixture.store(), "object");
   REQUIRE(first);
   CHECK(first->version.size == 5000);
-  CHECK(read_all(fixture.store(), "object", 100, 50, first->version) == part(pattern(5000, 1), 100, 50));
+  CHECK(read_all(fixture.store(), "object", 100, 50, first->version) ==
+        part(pattern(5000, 1), 100, 50));
   fixture.put("object", pattern(5000, 2));
   auto second = stat_blocking(fixture.store(), "object");
   REQUIRE(second);
@@ -140,7 +143,8 @@ void versions_are_compared(StoreFixture& fixture) {
     auto old = read_blocking(fixture.store(), "object", 0, out, second->version);
     REQUIRE(!old);
     CHECK(old.error().code() == ErrorCode::object_changed);
-    CHECK_THAT(old.error().to_string(), ContainsSubstring("5000 bytes") && ContainsSubstring("6000 bytes"));
+    CHECK_THAT(old.error().to_string(),
+               ContainsSubstring("5000 bytes") && ContainsSubstring("6000 bytes"));
   }
   CHECK(read_all(fixture.store(), "object", 0, 6000) == pattern(6000, 3));
 }
@@ -161,12 +165,14 @@ void read_now_fills_pieces(StoreFixture& fixture) {
     return;
   }
   REQUIRE(*filled == pieces.size());
-  for (std::size_t i = 0; i < 50; ++i) CHECK(out[i] == part(bytes, pieces[i].offset, out[i].size()));
+  for (std::size_t i = 0; i < 50; ++i)
+    CHECK(out[i] == part(bytes, pieces[i].offset, out[i].size()));
   // The same without waiting: whatever is said to be filled is right.
   for (auto& each : out) std::fill(each.begin(), each.end(), std::byte{0});
   auto warm = fixture.store().read_now("object", info->version, pieces, Wait::never);
   REQUIRE(warm);
-  for (std::size_t i = 0; i < *warm; ++i) CHECK(out[i] == part(bytes, pieces[i].offset, out[i].size()));
+  for (std::size_t i = 0; i < *warm; ++i)
+    CHECK(out[i] == part(bytes, pieces[i].offset, out[i].size()));
   // And of a whole object.
   Bytes whole(bytes.size());
   const Piece all{0, whole};
@@ -185,7 +191,8 @@ void read_now_past_the_end(StoreFixture& fixture) {
   for (const std::uint64_t offset : {std::uint64_t{981}, std::uint64_t{1000}, std::uint64_t{5000},
                                      std::numeric_limits<std::uint64_t>::max() - 4}) {
     const Piece piece{offset, out};
-    auto known = fixture.store().read_now("object", info->version, std::span(&piece, 1), Wait::allowed);
+    auto known =
+        fixture.store().read_now("object", info->version, std::span(&piece, 1), Wait::allowed);
     REQUIRE(!known);
     CHECK(known.error().code() == ErrorCode::object_changed);
     auto unknown = fixture.store().read_now("object", {}, std::span(&piece, 1), Wait::allowed);
@@ -221,7 +228,8 @@ void empty_objects(StoreFixture& fixture) {
 
 void lists_in_name_order(StoreFixture& fixture) {
   // "-" sorts before "/" and "0" after it: folders are not simply put between files.
-  std::vector<std::string> names = {"a/1", "a/2", "a-b", "a0", "b/x/deep", "b/x-y", "b/xz", "A", "z", "\xC3\xA9"};
+  std::vector<std::string> names = {"a/1",   "a/2",  "a-b", "a0", "b/x/deep",
+                                    "b/x-y", "b/xz", "A",   "z",  "\xC3\xA9"};
   for (std::size_t i = 0; i < names.size(); ++i) fixture.put(names[i], pattern(i));
   std::sort(names.begin(), names.end());
   auto all = list_blocking(fixture.store());
@@ -267,7 +275,8 @@ void closing_answers_everything_once(StoreFixture& fixture) {
   Reads reads;
   std::vector<Bytes> out(kReads, Bytes(50'000));
   std::vector<ReadRequest> requests;
-  for (std::size_t i = 0; i < kReads; ++i) requests.push_back(reads.request("object", i * 3001, out[i]));
+  for (std::size_t i = 0; i < kReads; ++i)
+    requests.push_back(reads.request("object", i * 3001, out[i]));
   fixture.store().read(requests);
   fixture.store().close();
   CHECK(reads.calls() == kReads);
@@ -303,7 +312,8 @@ void many_threads(StoreFixture& fixture) {
       for (std::size_t i = 0; i < 50; ++i) {
         const std::size_t offset = (i * 40'009 + t * 7) % (bytes.size() - out.size());
         const Piece piece{offset, out};
-        auto now = fixture.store().read_now("object", info->version, std::span(&piece, 1), Wait::never);
+        auto now =
+            fixture.store().read_now("object", info->version, std::span(&piece, 1), Wait::never);
         if (!now) {
           ++wrong;
         } else if (*now == 0) {
@@ -332,7 +342,9 @@ void store_conformance(const MakeStoreFixture& make) {
   SECTION("empty objects are objects") { empty_objects(*fixture); }
   SECTION("listings come in name order, by prefix") { lists_in_name_order(*fixture); }
   SECTION("a stopped read is cancelled") { a_stopped_read_is_cancelled(*fixture); }
-  SECTION("closing answers everything once and refuses the rest") { closing_answers_everything_once(*fixture); }
+  SECTION("closing answers everything once and refuses the rest") {
+    closing_answers_everything_once(*fixture);
+  }
   SECTION("many threads read at once") { many_threads(*fixture); }
 }
 

@@ -17,7 +17,10 @@ class TarWriter {
     std::uint64_t size = 0;
     char type = '0';
     std::string prefix{};
-    std::string magic = std::string("ustar\0" "00", 8);
+    std::string magic = std::string(
+        "ustar\0"
+        "00",
+        8);
     std::string size_field{};  // instead of `size`
     bool signed_sum = false;
     int sum_error = 0;
@@ -36,7 +39,8 @@ class TarWriter {
     put(block, 257, h.magic);
     put(block, 345, h.prefix);
     long sum = h.sum_error;
-    for (const char c : block) sum += h.signed_sum ? static_cast<signed char>(c) : static_cast<unsigned char>(c);
+    for (const char c : block)
+      sum += h.signed_sum ? static_cast<signed char>(c) : static_cast<unsigned char>(c);
     put(block, 148, octal(static_cast<std::uint64_t>(sum), 6));
     block[154] = '\0';
     block[155] = ' ';
@@ -74,7 +78,9 @@ class TarWriter {
   std::size_t last_offset() const { return offset_; }  // of the data of the last file
 
  private:
-  static void put(std::string& block, std::size_t at, std::string_view text) { block.replace(at, text.size(), text); }
+  static void put(std::string& block, std::size_t at, std::string_view text) {
+    block.replace(at, text.size(), text);
+  }
   static std::string octal(std::uint64_t value, int digits) {
     char text[32];
     std::snprintf(text, sizeof text, "%0*llo", digits, static_cast<unsigned long long>(value));

@@ -18,8 +18,8 @@ class WrappedStore : public Store {
     inner_->stat(std::move(object), std::move(done));
   }
   void list(ListRequest request) override { inner_->list(std::move(request)); }
-  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected, std::span<const Piece> pieces,
-                               Wait wait) override {
+  Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
+                               std::span<const Piece> pieces, Wait wait) override {
     return inner_->read_now(object, expected, pieces, wait);
   }
   std::string describe() const override { return inner_->describe(); }
