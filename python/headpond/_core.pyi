@@ -4,7 +4,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Array', 'Batches', 'Dataset', 'Decoder', 'Engine', 'FieldPlan', 'LoaderState', 'Manifest', 'OrderIdentity', 'Sampler', 'Steps', 'emit_log', 'error_kinds', 'image_decoder', 'list_objects', 'make_array', 'named_decoder', 'open_arrays', 'open_files', 'open_records', 'open_tokens', 'open_webdataset', 'read_into', 'read_many', 'stat_object', 'state_json', 'version', 'write_demo_corpus']
+__all__: list[str] = ['Array', 'Batches', 'Dataset', 'Decoder', 'Engine', 'FieldPlan', 'LoaderState', 'Manifest', 'OrderIdentity', 'Sampler', 'Steps', 'emit_log', 'error_kinds', 'image_decoder', 'list_objects', 'list_source', 'make_array', 'named_decoder', 'open_arrays', 'open_files', 'open_records', 'open_tokens', 'open_webdataset', 'read_into', 'read_many', 'stat_object', 'state_json', 'version', 'write_demo_corpus']
 class Engine:
     def __init__(self, io: str, io_depth: typing.SupportsInt | typing.SupportsIndex, cpu_threads: typing.SupportsInt | typing.SupportsIndex, memory_bytes: typing.SupportsInt | typing.SupportsIndex, ranks_on_node: typing.SupportsInt | typing.SupportsIndex, nice: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
@@ -174,6 +174,8 @@ def error_kinds() -> list[tuple[str, str, str, str]]:
 def image_decoder(height: typing.SupportsInt | typing.SupportsIndex, width: typing.SupportsInt | typing.SupportsIndex, crop: str, resize: typing.SupportsInt | typing.SupportsIndex | None, scale: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex], ratio: tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex], flip: bool, exif: bool, layout: str, dtype: str, mean: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], std: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> Decoder:
     ...
 def list_objects(engine: Engine, uri: bytes) -> list[dict[str, typing.Any]]:
+    ...
+def list_source(engine: Engine, paths: collections.abc.Sequence[bytes], progress: typing.Any) -> Manifest:
     ...
 def make_array(dtype: str, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bytes: bytes) -> Array:
     ...

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+import logging
 import os
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headpond.errors import InvalidArgument
 
-__all__ = ["Rank", "check_rank", "find_rank"]
+__all__ = ["Rank", "check_rank", "compare_orders", "find_rank"]
+
+logger = logging.getLogger("headpond")
+
+_COMPARE_S = 30
 
 
 class Rank(NamedTuple):
@@ -40,9 +47,8 @@ def find_rank() -> Rank:
     Raises:
         InvalidArgument: WORLD_SIZE without RANK, RANK without WORLD_SIZE, or no numbers.
     """
-    # Looked at only where the program imported it: headpond imports no torch by itself.
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+    distributed = _distributed()
+    if distributed is not None:
         return Rank(distributed.get_rank(), distributed.get_world_size())
     texts = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     if texts == (None, None):
@@ -59,3 +65,51 @@ def find_rank() -> Rank:
         raise InvalidArgument(f"RANK={rank}, WORLD_SIZE={world_size}: {error}") from error
     assert found is not None
     return found
+
+
+def _distributed() -> Any:
+    """torch.distributed, where the program imported and initialised it; we import no torch."""
+    module = sys.modules.get("torch.distributed")
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    return module
+
+
+def compare_orders(order: dict[str, Any], loader: int, rank: Rank) -> None:
+    """Raises on every rank of a torch.distributed job when they would read in different orders.
+
+    Args:
+        order: What must be the same: fingerprint, seed, shuffle, world size.
+        loader: Number of the loader in this process, the same on every rank.
+        rank: Of this process.
+
+    Raises:
+        InvalidArgument: The ranks differ; names what differs from the first rank's.
+    """
+    distributed = _distributed()
+    if distributed is None or rank.world_size == 1:
+        return
+    store = distributed.distributed_c10d._get_default_store()
+    key = f"headpond/order/{loader}"
+    mine = json.dumps(order, sort_keys=True)
+    first = store.compare_set(f"{key}/first", "", mine).decode()
+    if first != mine:
+        theirs = json.loads(first)
+        names = [name for name in order if order[name] != theirs.get(name)]
+        lines = [
+            f"{name}: {order[name]} on rank {rank.rank}, elsewhere {theirs.get(name)}"
+            for name in names
+        ]
+        store.set(f"{key}/differs", "; ".join(lines))
+    if store.add(f"{key}/count", 1) == rank.world_size:
+        store.set(f"{key}/all", "1")
+    try:
+        store.wait([f"{key}/all"], datetime.timedelta(seconds=_COMPARE_S))
+    except RuntimeError:  # not every rank reads this loader
+        logger.warning(
+            "not all ranks began loader %d within %d s; orders not compared", loader, _COMPARE_S
+        )
+        return
+    if store.check([f"{key}/differs"]):
+        differs = store.get(f"{key}/differs").decode()
+        raise InvalidArgument(f"the ranks of this job would read in different orders: {differs}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import weakref
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headpond import _core
 from headpond._host_memory import HostMemory, find_host_memory
-from headpond._ranks import Rank, check_rank, find_rank
+from headpond._ranks import Rank, check_rank, compare_orders, find_rank
 from headpond.engine import Engine, default_engine, parse_size
 from headpond.errors import Error, InvalidArgument, choice
 from headpond.pipeline import Pipeline, _Order, check_seed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 _ENDLESS = 2**40  # epochs
+_loaders_begun = itertools.count()  # ranks begin the same loaders in the same order
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ class Loader:
         if self._batches is not None and self._batches.is_ours():
             return self._batches
         self._flows = False
+        self._compare_orders()
         engine = self._engine or default_engine()
         convert = None
         if self._framework == "torch":
@@ -305,6 +308,14 @@ class Loader:
         # Also at exit, before the engine's threads: nothing is in flight when Python ends.
         self._closer = weakref.finalize(self, batches.stop)
         return batches
+
+    def _compare_orders(self) -> None:
+        """Ranks that take their place from the job must agree; given ranks are the caller's."""
+        if self._given_rank is not None:
+            return
+        order = json.loads(_core.state_json(self._order(), self._sampler, 0, 0, 0, False))
+        order["batch"], order["drop_last"] = self._batch.size, self._batch.drop_last
+        compare_orders(order, next(_loaders_begun), self._find_rank())
 
     def _find_host(self) -> HostMemory | None:
         return find_host_memory(self._pin) if self._framework == "torch" else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headpond import _core
+from headpond._progress import Progress
 from headpond.engine import default_engine
 from headpond.errors import InvalidArgument
 
@@ -108,16 +110,22 @@ class Manifest:
         self._core = core
 
     @classmethod
-    def build(cls, source: Source, *, pattern: str = "**/*") -> Manifest:
-        """Lists ``source`` (as for :func:`headpond.from_files`).
+    def build(cls, source: Path | Sequence[Path]) -> Manifest:
+        """Lists every object that ``source`` names; parts that begin with "." are left out.
 
         Args:
-            source: A folder, a glob, a list of paths.
-            pattern: Which objects below a folder; ``**`` is any depth, case is ignored.
-        """
-        from headpond.datasets import from_files
+            source: A folder, a glob, or a list of paths.
 
-        return cls(from_files(source, pattern=pattern, label=None)._core.manifest)
+        Raises:
+            NotFound: Something of it does not exist.
+        """
+        many = [source] if isinstance(source, (str, os.PathLike)) else source
+        progress = Progress()
+        try:
+            paths = [store_path(path) for path in many]
+            return cls(_core.list_source(default_engine()._core, paths, progress))
+        finally:
+            progress.close()
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
@@ -138,6 +146,13 @@ class Manifest:
         """The URI that names are relative to."""
         return self._core.root
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pickled.manifest")
+            self.save(path)
+            with open(path, "rb") as saved:
+                return _unpickle, (saved.read(),)
+
     def __len__(self) -> int:
         return len(self._core)
 
@@ -154,6 +169,14 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"Manifest({len(self)} objects below {self.root})"
+
+
+def _unpickle(saved: bytes) -> Manifest:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pickled.manifest")
+        with open(path, "wb") as out:
+            out.write(saved)
+        return Manifest.load(path)  # stays mapped after the file is gone
 
 
 Source: TypeAlias = "Path | Sequence[Path] | Manifest"

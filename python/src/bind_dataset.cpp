@@ -33,7 +33,7 @@ Source make_source(const std::vector<py::bytes>& paths, const std::optional<std:
 // Opening on a thread that may be interrupted: `progress` (or None) is called with the GIL
 // a few times a second, and signals are looked for.
 template <class Open>
-BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress, Open&& call) {
+auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress, Open&& call) {
   using Steady = std::chrono::steady_clock;
   const auto held = engine.get();
   OpenContext context;
@@ -50,13 +50,18 @@ BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const p
     raised = !go_on(progress, py::make_tuple(what, done, total));
     return !raised;
   };
-  Result<DatasetPtr> opened = [&] {
+  auto result = [&] {
     py::gil_scoped_release released;
     return call(context);
   }();
   emit(*held->log());
   if (raised) raise_python();
-  return bound(value_or_raise(std::move(opened)));
+  return value_or_raise(std::move(result));
+}
+
+template <class Open>
+BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress, Open&& call) {
+  return bound(opened(engine, index_folder, progress, std::forward<Open>(call)));
 }
 
 using FieldTuple = py::typing::Tuple<py::str, py::str, py::typing::Optional<IntTuple>>;
@@ -233,6 +238,14 @@ std::optional<DType> optional_dtype(const std::optional<std::string>& name) {
 }
 
 void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops) {
+  module.def("list_source",
+             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const py::object& progress) {
+               const auto source = make_source(paths, std::nullopt);
+               return std::const_pointer_cast<Manifest>(
+                   opened(engine, py::bytes(), progress,
+                          [&](OpenContext& context) { return headpond::list_source(source, context); }));
+             },
+             py::arg("engine"), py::arg("paths"), py::arg("progress"));
   module.def("open_files",
              [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
                 const py::bytes& index_folder, const py::object& progress, const std::string& pattern,

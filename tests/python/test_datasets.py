@@ -253,6 +253,7 @@ def test_a_manifest_replaces_listing(tree: Path, tmp_path: Path) -> None:
         ds = hp.from_files(source)
         assert ds.fingerprint == hp.from_files(tree).fingerprint
         assert ds[2]["data"] == b"two"
+        assert pickle.loads(pickle.dumps(ds))[2]["data"] == b"two"
 
 
 def test_torchs_own_loader_takes_a_dataset(tree: Path, needs_torch: None) -> None:
