@@ -127,7 +127,8 @@ def test_batches_hold_pillows_pixels(images, tmp_path, crop):
             width, height = image.size
             view = (0, 0, width, height, 64, 64, 0, 0, 0)
             if crop == "center":
-                short, long = 64 * 256 // 224, int(64 * 256 // 224 * max(width, height) / min(width, height))
+                short = 64 * 256 // 224
+                long = int(short * max(width, height) / min(width, height))
                 to_width, to_height = (short, long) if width <= height else (long, short)
                 left, top = round((to_width - 64) / 2), round((to_height - 64) / 2)
                 view = (0, 0, width, height, to_width, to_height, left, top, 0)
