@@ -30,7 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   for (std::uint64_t i = 0; i < (*index)->members(); ++i) {
     const auto member = (*index)->member(i);
-    if (member.offset % 512 != 0 || member.offset > size || member.size > size - member.offset) std::abort();
+    if (member.offset % 512 != 0 || member.offset > size || member.size > size - member.offset)
+      std::abort();
   }
   return 0;
 }

@@ -31,10 +31,10 @@ class Dataset {
   struct Parts {
     std::shared_ptr<const Manifest> manifest;  // objects, relative to its root
     std::unique_ptr<const Format> format;
-    std::string arguments;                     // JSON of what defines the samples: in the fingerprint
-    std::vector<std::string> classes;          // folder labels, else empty
-    std::shared_ptr<Store> store;              // set for in-memory data, else null: by the root's scheme
-    std::vector<std::string> notes;            // what was left out and counted, for the log
+    std::string arguments;             // JSON of what defines the samples: in the fingerprint
+    std::vector<std::string> classes;  // folder labels, else empty
+    std::shared_ptr<Store> store;      // set for in-memory data, else null: by the root's scheme
+    std::vector<std::string> notes;    // what was left out and counted, for the log
   };
   explicit Dataset(Parts parts);
 
@@ -71,8 +71,8 @@ class Dataset {
 
 // What opening may use and tell.
 struct OpenContext {
-  StoreRegistry* stores = nullptr;        // not owned; outlives the call
-  std::string index_folder;               // tar indexes live below it; "": keep them in memory
+  StoreRegistry* stores = nullptr;  // not owned; outlives the call
+  std::string index_folder;         // tar indexes live below it; "": keep them in memory
   std::shared_ptr<LogQueue> log;
   // Called now and then from the calling thread, with what is done and (if known,
   // else 0) what there is; returning false stops with `cancelled`.
@@ -92,10 +92,12 @@ Result<std::shared_ptr<const Manifest>> list_source(const Source& source, OpenCo
 
 struct FilesOptions {
   std::string pattern = "**/*";  // of the path under the root; case is ignored
-  bool folder_labels = true;     // field label: index of the first path component in the sorted classes
+  bool folder_labels =
+      true;  // field label: index of the first path component in the sorted classes
 };
 // One object is one sample: fields data (bytes) and label (int64).
-Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const FilesOptions& options, OpenContext& context);
+Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const FilesOptions& options,
+                                                  OpenContext& context);
 
 // Tar shards; one field per extension.
 Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, OpenContext& context);
@@ -107,7 +109,9 @@ struct RecordsOptions {
   std::uint64_t header_bytes = 0;
 };
 // Fixed-size records in one or many files: field data. `.npy` files bring dtype and shape.
-Result<std::shared_ptr<const Dataset>> open_records(const Source& source, const RecordsOptions& options, OpenContext& context);
+Result<std::shared_ptr<const Dataset>> open_records(const Source& source,
+                                                    const RecordsOptions& options,
+                                                    OpenContext& context);
 
 struct TokensOptions {
   DType dtype = DType::uint16;
@@ -116,15 +120,17 @@ struct TokensOptions {
   std::uint64_t stride = 0;  // tokens; 0: window
 };
 // Windows over token files: field tokens [window]. Windows never cross files.
-Result<std::shared_ptr<const Dataset>> open_tokens(const Source& source, const TokensOptions& options, OpenContext& context);
+Result<std::shared_ptr<const Dataset>> open_tokens(const Source& source,
+                                                   const TokensOptions& options,
+                                                   OpenContext& context);
 
 struct ArrayColumn {
   std::string name;
   DType dtype = DType::uint8;
   bool swapped = false;
-  Shape shape;                        // of one row
+  Shape shape;  // of one row
   std::uint64_t rows = 0;
-  std::span<const std::byte> bytes;   // C order
+  std::span<const std::byte> bytes;  // C order
   std::shared_ptr<const void> hold;
 };
 // Arrays in memory, held and not copied. Errors: unequal lengths, naming both.

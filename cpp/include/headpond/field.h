@@ -15,12 +15,24 @@ namespace headpond {
 // Element types of fields, little-endian in memory. `bytes` is a field of varying
 // length without elements (an encoded picture, text).
 enum class DType : std::uint8_t {
-  bytes, boolean, int8, uint8, int16, uint16, int32, uint32, int64, uint64,
-  float16, bfloat16, float32, float64,
+  bytes,
+  boolean,
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float16,
+  bfloat16,
+  float32,
+  float64,
 };
 
-std::size_t item_size(DType dtype);         // bytes; 1 for `bytes`
-std::string_view name_of(DType dtype);      // NumPy's name: "int64"; "bytes"
+std::size_t item_size(DType dtype);                // bytes; 1 for `bytes`
+std::string_view name_of(DType dtype);             // NumPy's name: "int64"; "bytes"
 Result<DType> parse_dtype(std::string_view text);  // "int64", "<i8", "bool"; invalid_argument
 
 using Shape = std::vector<std::uint64_t>;

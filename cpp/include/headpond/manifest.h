@@ -16,7 +16,7 @@ namespace headpond {
 // What a manifest's columns add up to, each 32 hex digits: made when it is built and
 // kept with it, so that comparing datasets reads no list.
 struct ManifestDigests {
-  std::string names;     // in order
+  std::string names;  // in order
   std::string sizes;
   std::string versions;  // size, mtime, inode and ETag
 };

@@ -8,12 +8,18 @@ namespace headpond {
 
 Dataset::Dataset(Parts parts) : parts_(std::move(parts)) {
   const auto& digests = parts_.manifest->digests();
-  fingerprint_ = DigestBuilder().add("headpond dataset 1").add(parts_.arguments).add(digests.names).finish().hex();
+  fingerprint_ = DigestBuilder()
+                     .add("headpond dataset 1")
+                     .add(parts_.arguments)
+                     .add(digests.names)
+                     .finish()
+                     .hex();
   DigestBuilder sizes;
   sizes.add(digests.sizes).add(size());
   for (const std::uint64_t count : parts_.format->shard_counts()) sizes.add(count);
   size_digest_ = sizes.finish().hex();
-  snapshot_ = DigestBuilder().add(fingerprint_).add(size_digest_).add(digests.versions).finish().hex();
+  snapshot_ =
+      DigestBuilder().add(fingerprint_).add(size_digest_).add(digests.versions).finish().hex();
 }
 
 Result<std::size_t> Dataset::field_index(std::string_view name) const {
@@ -48,14 +54,15 @@ std::string uri_of(const Manifest& manifest, std::uint32_t object) {
 
 Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
   if (index >= size()) {
-    return Error(ErrorCode::invalid_argument,
-                 "there is no sample " + std::to_string(index) + "; the dataset has " + std::to_string(size()));
+    return Error(ErrorCode::invalid_argument, "there is no sample " + std::to_string(index) +
+                                                  "; the dataset has " + std::to_string(size()));
   }
   std::vector<SampleRange> ranges;
   for (std::size_t field = 0; field < fields().size(); ++field) {
     const Extent extent = extent_of(format(), index, field);
     if (!has_bytes(extent)) continue;
-    ranges.push_back({uri_of(manifest(), extent.object), {extent.offset, extent.offset + extent.size}});
+    ranges.push_back(
+        {uri_of(manifest(), extent.object), {extent.offset, extent.offset + extent.size}});
   }
   return ranges;
 }
@@ -66,7 +73,8 @@ Result<std::shared_ptr<Store>> Dataset::store(StoreRegistry& registry) const {
 }
 
 Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const {
-  if (index >= size()) return std::move(error).at_sample(index).in("sample " + std::to_string(index));
+  if (index >= size())
+    return std::move(error).at_sample(index).in("sample " + std::to_string(index));
   // The field that failed, or the first one with bytes.
   for (std::size_t i = field.value_or(0); i < fields().size(); ++i) {
     const Extent extent = extent_of(format(), index, i);
@@ -78,7 +86,8 @@ Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::siz
     }
     if (field) break;
   }
-  return std::move(error).at_sample(index).in("sample " + std::to_string(index) + " (key \"" + key(index) + "\")");
+  return std::move(error).at_sample(index).in("sample " + std::to_string(index) + " (key \"" +
+                                              key(index) + "\")");
 }
 
 }  // namespace headpond

@@ -17,7 +17,9 @@ std::bitset<256> all_but_slash() {
 
 }  // namespace
 
-bool Glob::is_pattern(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
+bool Glob::is_pattern(std::string_view text) {
+  return text.find_first_of("*?[") != std::string_view::npos;
+}
 
 Glob::Glob(std::string_view pattern, Case letters) : case_(letters) {
   everything_ = pattern == "**/*" || pattern == "**" || pattern == "**/**";
@@ -46,8 +48,10 @@ std::size_t Glob::add_letters(std::string_view pattern, std::size_t at) {
   const auto code = [&](std::size_t i) { return static_cast<unsigned char>(pattern[i]); };
   Token token{Kind::letter, {}};
   // "]" right after "[" or "[!" is a member; an unclosed class is a letter.
-  const std::size_t start = pattern[at] == '[' ? at + 1 + (pattern.substr(at + 1, 1) == "!" ? 1 : 0) : at;
-  const std::size_t stop = pattern[at] == '[' ? pattern.find(']', start + 1) : std::string_view::npos;
+  const std::size_t start =
+      pattern[at] == '[' ? at + 1 + (pattern.substr(at + 1, 1) == "!" ? 1 : 0) : at;
+  const std::size_t stop =
+      pattern[at] == '[' ? pattern.find(']', start + 1) : std::string_view::npos;
   if (stop == std::string_view::npos) {
     token.set.set(code(at));
     ++at;
@@ -84,8 +88,8 @@ bool Glob::matches(std::string_view text) const {
       states[i] = 1;
       if (i == tokens_.size()) return;
       const Kind kind = tokens_[i].kind;
-      const bool may_be_empty =
-          kind == Kind::within_part || kind == Kind::everything || (kind == Kind::parts && part_start);
+      const bool may_be_empty = kind == Kind::within_part || kind == Kind::everything ||
+                                (kind == Kind::parts && part_start);
       if (!may_be_empty) return;
     }
   };
@@ -140,8 +144,9 @@ std::string padded(std::int64_t value, std::size_t width) {
 }
 
 Error too_many_words() {
-  return Error(ErrorCode::invalid_argument,
-               "the braces stand for more than " + std::to_string(kWordsMax) + " names: use a manifest");
+  return Error(
+      ErrorCode::invalid_argument,
+      "the braces stand for more than " + std::to_string(kWordsMax) + " names: use a manifest");
 }
 
 // "0000..0146" or "0..10..2"; nothing when it is no range.
@@ -155,16 +160,20 @@ std::optional<Result<std::vector<std::string>>> expand_range(std::string_view in
                                                         : second_dots - first_dots - 2);
   const auto from = whole_number(from_text);
   const auto to = whole_number(to_text);
-  const auto step = second_dots == std::string_view::npos ? std::optional<std::int64_t>(1)
-                                                          : whole_number(inner.substr(second_dots + 2));
+  const auto step = second_dots == std::string_view::npos
+                        ? std::optional<std::int64_t>(1)
+                        : whole_number(inner.substr(second_dots + 2));
   constexpr std::int64_t kMost = std::int64_t{1} << 61;
-  if (!from || !to || !step || std::abs(*from) > kMost || std::abs(*to) > kMost || std::abs(*step) > kMost) {
+  if (!from || !to || !step || std::abs(*from) > kMost || std::abs(*to) > kMost ||
+      std::abs(*step) > kMost) {
     return std::nullopt;
   }
   const std::int64_t stride = *step == 0 ? 1 : std::abs(*step);
   const std::int64_t distance = std::abs(*to - *from) / stride;
-  if (distance >= static_cast<std::int64_t>(kWordsMax)) return Result<std::vector<std::string>>(too_many_words());
-  const std::size_t width = is_padded(from_text) || is_padded(to_text) ? std::max(from_text.size(), to_text.size()) : 0;
+  if (distance >= static_cast<std::int64_t>(kWordsMax))
+    return Result<std::vector<std::string>>(too_many_words());
+  const std::size_t width =
+      is_padded(from_text) || is_padded(to_text) ? std::max(from_text.size(), to_text.size()) : 0;
   std::vector<std::string> words;
   for (std::int64_t i = 0; i <= distance; ++i) {
     words.push_back(padded(*from + (*to >= *from ? i : -i) * stride, width));
@@ -179,7 +188,8 @@ struct Braces {
 
 // The first pair from `start` on that is balanced.
 std::optional<Braces> find_braces(std::string_view text, std::size_t start) {
-  for (auto open = text.find('{', start); open != std::string_view::npos; open = text.find('{', open + 1)) {
+  for (auto open = text.find('{', start); open != std::string_view::npos;
+       open = text.find('{', open + 1)) {
     Braces braces{open, 0, {}};
     int depth = 0;
     for (std::size_t i = open; i < text.size(); ++i) {
@@ -199,7 +209,8 @@ constexpr int kDepthMax = 32;
 Result<std::vector<std::string>> expand(std::string_view text, int depth);
 
 // The words a pair stands for, or nothing when it is neither list nor range.
-Result<std::vector<std::string>> expand_pair(std::string_view text, const Braces& braces, int depth) {
+Result<std::vector<std::string>> expand_pair(std::string_view text, const Braces& braces,
+                                             int depth) {
   const auto inner = text.substr(braces.open + 1, braces.close - braces.open - 1);
   if (braces.commas.empty()) {
     if (auto range = expand_range(inner)) return *std::move(range);

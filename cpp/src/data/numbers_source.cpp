@@ -37,8 +37,9 @@ Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::u
   auto header = parse_npy_header(start);
   if (!header) return std::move(header).error().at_uri(object_uri(manifest, index));
   if (const std::uint64_t there = size - header->data_offset; there != header->data_bytes) {
-    return Error(ErrorCode::corrupt_data, "the .npy header announces " + std::to_string(header->data_bytes) +
-                                              " bytes of data, the file holds " + std::to_string(there))
+    return Error(ErrorCode::corrupt_data,
+                 "the .npy header announces " + std::to_string(header->data_bytes) +
+                     " bytes of data, the file holds " + std::to_string(there))
         .at_uri(object_uri(manifest, index));
   }
   return header;

@@ -15,18 +15,21 @@ Result<void> check_columns(const std::vector<ArrayColumn>& columns) {
     const std::string what = "array \"" + column.name + "\"";
     if (column.name.empty()) return Error(ErrorCode::invalid_argument, "an array has no name");
     for (std::size_t j = 0; j < i; ++j) {
-      if (columns[j].name == column.name) return Error(ErrorCode::invalid_argument, what + " is there twice");
+      if (columns[j].name == column.name)
+        return Error(ErrorCode::invalid_argument, what + " is there twice");
     }
     if (column.rows != columns[0].rows) {
-      return Error(ErrorCode::invalid_argument,
-                   "arrays of unequal length: \"" + columns[0].name + "\" has " + std::to_string(columns[0].rows) +
-                       " rows, \"" + column.name + "\" has " + std::to_string(column.rows));
+      return Error(ErrorCode::invalid_argument, "arrays of unequal length: \"" + columns[0].name +
+                                                    "\" has " + std::to_string(columns[0].rows) +
+                                                    " rows, \"" + column.name + "\" has " +
+                                                    std::to_string(column.rows));
     }
     Shape whole = column.shape;
     whole.insert(whole.begin(), column.rows);
     const auto bytes = byte_size(whole, column.dtype);
     if (!bytes || *bytes != column.bytes.size()) {
-      return Error(ErrorCode::invalid_argument, what + ": its memory is not as large as its shape says");
+      return Error(ErrorCode::invalid_argument,
+                   what + ": its memory is not as large as its shape says");
     }
   }
   return {};
@@ -59,7 +62,9 @@ Result<std::shared_ptr<const Dataset>> open_arrays(std::vector<ArrayColumn> colu
     const auto at = std::lower_bound(names.begin(), names.end(), column.name) - names.begin();
     const auto row_bytes = byte_size(column.shape, column.dtype);
     if (!row_bytes) return row_bytes.error();
-    fields.push_back({{column.name, column.dtype, column.shape, column.swapped}, static_cast<std::uint32_t>(at), *row_bytes});
+    fields.push_back({{column.name, column.dtype, column.shape, column.swapped},
+                      static_cast<std::uint32_t>(at),
+                      *row_bytes});
     described.push_back({{"name", column.name},
                          {"dtype", name_of(column.dtype)},
                          {"swapped", column.swapped},

@@ -19,7 +19,8 @@ struct Labels {
 
 // The first object after `first` whose name does not begin with `prefix`. Names are
 // sorted, so those that do lie together.
-std::uint64_t end_of_prefix(const Manifest& manifest, std::uint64_t first, std::string_view prefix) {
+std::uint64_t end_of_prefix(const Manifest& manifest, std::uint64_t first,
+                            std::string_view prefix) {
   std::string name;
   const auto inside = [&](std::uint64_t index) {
     manifest.name(index, name);
@@ -59,7 +60,8 @@ Labels find_labels(const Manifest& manifest) {
   }
   std::vector<std::size_t> order(names.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return names[a] < names[b]; });
   for (std::size_t label = 0; label < order.size(); ++label) {
     labels.runs[order[label]].label = static_cast<std::int64_t>(label);
     labels.classes.push_back(names[order[label]]);
@@ -72,9 +74,9 @@ std::string count_of(std::uint64_t count, const std::string& what) {
 }
 
 Error flat_folder(const Manifest& manifest) {
-  return Error(ErrorCode::invalid_argument,
-               "the " + count_of(manifest.size(), "file") +
-                   " here lie in no class folder: pass label=None for samples without a label, or the folder above")
+  return Error(ErrorCode::invalid_argument, "the " + count_of(manifest.size(), "file") +
+                                                " here lie in no class folder: pass label=None for "
+                                                "samples without a label, or the folder above")
       .at_uri(manifest.root().to_string());
 }
 
@@ -99,7 +101,8 @@ Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const Fi
     if (labels.without_class > 0) {
       parts.notes.push_back(count_of(labels.without_class, "file") + " directly under " +
                             parts.manifest->root().to_string() + " left out: no class folder");
-      auto inside = filter_manifest(*parts.manifest, [](std::string_view name) { return name.find('/') != name.npos; });
+      auto inside = filter_manifest(
+          *parts.manifest, [](std::string_view name) { return name.find('/') != name.npos; });
       if (!inside) return std::move(inside).error();
       parts.manifest = *std::move(inside);
       labels = find_labels(*parts.manifest);

@@ -10,7 +10,8 @@ namespace {
 
 std::string shape_text(const Shape& shape) {
   std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
@@ -27,12 +28,16 @@ std::optional<Layout> layout_of(const RecordsOptions& options) {
 
 Result<void> check_options(const RecordsOptions& options) {
   if (options.dtype == DType::bytes) {
-    return Error(ErrorCode::invalid_argument, "records are numbers: dtype \"uint8\" gives their bytes");
+    return Error(ErrorCode::invalid_argument,
+                 "records are numbers: dtype \"uint8\" gives their bytes");
   }
   const auto bytes = byte_size(options.shape, options.dtype.value_or(DType::uint8));
-  if (!bytes) return Error(ErrorCode::invalid_argument, "shape " + shape_text(options.shape) + " is too large");
+  if (!bytes)
+    return Error(ErrorCode::invalid_argument,
+                 "shape " + shape_text(options.shape) + " is too large");
   if (*bytes == 0) {
-    return Error(ErrorCode::invalid_argument, "a record of shape " + shape_text(options.shape) + " has no bytes");
+    return Error(ErrorCode::invalid_argument,
+                 "a record of shape " + shape_text(options.shape) + " has no bytes");
   }
   return {};
 }
@@ -40,30 +45,34 @@ Result<void> check_options(const RecordsOptions& options) {
 // Takes the layout of one .npy file for the dataset, or compares it with what is known.
 Result<RecordFile> take_npy(const NpyHeader& header, std::optional<Layout>& layout) {
   if (header.shape.empty()) {
-    return Error(ErrorCode::invalid_argument, "this .npy file holds one number, no rows of records");
+    return Error(ErrorCode::invalid_argument,
+                 "this .npy file holds one number, no rows of records");
   }
   const Layout found{header.type, Shape(header.shape.begin() + 1, header.shape.end())};
   if (!layout) layout = found;
   if (found.type != layout->type || found.shape != layout->shape) {
-    return Error(ErrorCode::invalid_argument, "its records are " + describe(found.type) + " " +
-                                                  shape_text(found.shape) + ", expected are " +
-                                                  describe(layout->type) + " " + shape_text(layout->shape));
+    return Error(ErrorCode::invalid_argument,
+                 "its records are " + describe(found.type) + " " + shape_text(found.shape) +
+                     ", expected are " + describe(layout->type) + " " + shape_text(layout->shape));
   }
   return RecordFile{header.data_offset, header.shape[0]};
 }
 
-Result<RecordFile> count_raw(std::uint64_t file_bytes, std::uint64_t header_bytes, const Layout& layout) {
+Result<RecordFile> count_raw(std::uint64_t file_bytes, std::uint64_t header_bytes,
+                             const Layout& layout) {
   const auto record_bytes = byte_size(layout.shape, layout.type.dtype);
   if (!record_bytes) return record_bytes.error();
   if (file_bytes < header_bytes) {
-    return Error(ErrorCode::corrupt_data, std::to_string(file_bytes) + " bytes are fewer than the header's " +
+    return Error(ErrorCode::corrupt_data, std::to_string(file_bytes) +
+                                              " bytes are fewer than the header's " +
                                               std::to_string(header_bytes));
   }
   const std::uint64_t data = file_bytes - header_bytes;
   if (const std::uint64_t rest = data % *record_bytes; rest != 0) {
-    return Error(ErrorCode::corrupt_data, std::to_string(data) + " bytes of data are no multiple of the record's " +
-                                              std::to_string(*record_bytes) + ": " + std::to_string(rest) +
-                                              " bytes remain (check dtype, shape and header_bytes)");
+    return Error(ErrorCode::corrupt_data,
+                 std::to_string(data) + " bytes of data are no multiple of the record's " +
+                     std::to_string(*record_bytes) + ": " + std::to_string(rest) +
+                     " bytes remain (check dtype, shape and header_bytes)");
   }
   return RecordFile{header_bytes, data / *record_bytes};
 }
@@ -81,7 +90,8 @@ class RecordFiles {
       if (!file) return std::move(file).error().at_uri(object_uri(manifest_, i));
       total_ += file->records;
       files_.push_back(*file);
-      if (context_.progress && i % 256 == 255 && !context_.progress("opening", i + 1, manifest_.size())) {
+      if (context_.progress && i % 256 == 255 &&
+          !context_.progress("opening", i + 1, manifest_.size())) {
         return Error(ErrorCode::cancelled, "opening was stopped");
       }
     }
@@ -126,7 +136,8 @@ class RecordFiles {
 
 }  // namespace
 
-Result<std::shared_ptr<const Dataset>> open_records(const Source& source, const RecordsOptions& options,
+Result<std::shared_ptr<const Dataset>> open_records(const Source& source,
+                                                    const RecordsOptions& options,
                                                     OpenContext& context) {
   if (auto checked = check_options(options); !checked) return std::move(checked).error();
   auto manifest = resolve_source(source, {}, context);

@@ -64,8 +64,9 @@ class ShardIndexer {
       const std::uint64_t shard = next_.fetch_add(1);
       if (shard >= manifest_.size() || stop_.load()) break;
       manifest_.name(shard, name);
-      auto index = folder_.get({*store_, name, object_uri(manifest_, shard), manifest_.version(shard)},
-                               [this] { return !stop_.load(); });
+      auto index =
+          folder_.get({*store_, name, object_uri(manifest_, shard), manifest_.version(shard)},
+                      [this] { return !stop_.load(); });
       finish(shard, std::move(index));
     }
     const std::lock_guard lock(mutex_);
@@ -123,11 +124,12 @@ std::string count_of(std::uint64_t count, const std::string& what) {
 }
 
 std::string describe(const TarSkipped& skipped) {
-  const std::pair<std::uint64_t, const char*> kinds[] = {{skipped.folders, "folders"},
-                                                         {skipped.metadata, "of __metadata__"},
-                                                         {skipped.hidden, "with a name that begins with \".\""},
-                                                         {skipped.without_field, "without an extension"},
-                                                         {skipped.other, "of unknown type"}};
+  const std::pair<std::uint64_t, const char*> kinds[] = {
+      {skipped.folders, "folders"},
+      {skipped.metadata, "of __metadata__"},
+      {skipped.hidden, "with a name that begins with \".\""},
+      {skipped.without_field, "without an extension"},
+      {skipped.other, "of unknown type"}};
   std::string text;
   for (const auto& [count, what] : kinds) {
     if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
@@ -142,7 +144,9 @@ class ShardList {
     if (count_++ < 3) text_ += (text_.empty() ? "" : ", ") + std::move(uri);
   }
   bool empty() const { return count_ == 0; }
-  std::string text() const { return count_ > 3 ? text_ + " and " + std::to_string(count_ - 3) + " more" : text_; }
+  std::string text() const {
+    return count_ > 3 ? text_ + " and " + std::to_string(count_ - 3) + " more" : text_;
+  }
 
  private:
   std::string text_;
@@ -163,20 +167,24 @@ struct Findings {
     skipped.without_field += more.without_field;
     skipped.other += more.other;
     if (!index.end_marked()) unmarked.add(uri);
-    if (index.bytes_behind_end() > 0) followed.add(uri + " (" + count_of(index.bytes_behind_end(), "byte") + ")");
+    if (index.bytes_behind_end() > 0)
+      followed.add(uri + " (" + count_of(index.bytes_behind_end(), "byte") + ")");
     if (index.samples() == 0) empty.add(uri);
   }
 
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
-    if (skipped.total() > 0) notes.push_back(count_of(skipped.total(), "member") + " left out: " + describe(skipped));
+    if (skipped.total() > 0)
+      notes.push_back(count_of(skipped.total(), "member") + " left out: " + describe(skipped));
     if (!unmarked.empty()) {
-      notes.push_back("no end-of-archive mark, perhaps cut between two members or still being written: " +
-                      unmarked.text());
+      notes.push_back(
+          "no end-of-archive mark, perhaps cut between two members or still being written: " +
+          unmarked.text());
     }
     if (!followed.empty()) {
-      notes.push_back("data behind the end-of-archive mark are not read (archives joined with cat?): " +
-                      followed.text());
+      notes.push_back(
+          "data behind the end-of-archive mark are not read (archives joined with cat?): " +
+          followed.text());
     }
     if (!empty.empty()) notes.push_back("no sample in " + empty.text());
     return notes;
@@ -198,11 +206,13 @@ Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, Ope
   auto indexes = ShardIndexer(manifest, *std::move(store), context).run();
   if (!indexes) return std::move(indexes).error().in("indexing");
   Findings findings;
-  for (std::uint64_t i = 0; i < manifest.size(); ++i) findings.add(*(*indexes)[i], object_uri(manifest, i));
+  for (std::uint64_t i = 0; i < manifest.size(); ++i)
+    findings.add(*(*indexes)[i], object_uri(manifest, i));
   if (findings.samples == 0) {
     const std::string left_out = describe(findings.skipped);
-    return Error(ErrorCode::corrupt_data, "no sample in " + count_of(manifest.size(), "shard") +
-                                              (left_out.empty() ? ": no member" : "; left out are members " + left_out))
+    return Error(ErrorCode::corrupt_data,
+                 "no sample in " + count_of(manifest.size(), "shard") +
+                     (left_out.empty() ? ": no member" : "; left out are members " + left_out))
         .at_uri(manifest.root().to_string());
   }
   parts.notes = findings.notes();

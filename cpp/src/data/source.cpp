@@ -16,17 +16,20 @@ namespace {
 
 // What one path of a source turned out to name.
 struct Found {
-  Uri base;  // a directory
+  Uri base;                         // a directory
   std::vector<ObjectInfo> objects;  // relative to it
 };
 
 bool ends_with_ignoring_case(std::string_view text, std::string_view suffix) {
   if (text.size() < suffix.size()) return false;
-  return std::equal(suffix.begin(), suffix.end(), text.end() - static_cast<std::ptrdiff_t>(suffix.size()),
-                    [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+  return std::equal(
+      suffix.begin(), suffix.end(), text.end() - static_cast<std::ptrdiff_t>(suffix.size()),
+      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
 }
 
-bool has_hidden_part(std::string_view name) { return name.starts_with('.') || name.find("/.") != std::string_view::npos; }
+bool has_hidden_part(std::string_view name) {
+  return name.starts_with('.') || name.find("/.") != std::string_view::npos;
+}
 
 // Collects the pages of a listing that runs on the store's thread, while the calling
 // thread reports progress and may give up.
@@ -39,7 +42,8 @@ class PageCollector {
     } else if (page->empty()) {
       ended_ = true;
     } else {
-      objects_.insert(objects_.end(), std::make_move_iterator(page->begin()), std::make_move_iterator(page->end()));
+      objects_.insert(objects_.end(), std::make_move_iterator(page->begin()),
+                      std::make_move_iterator(page->end()));
     }
     changed_.notify_all();
   }
@@ -70,25 +74,30 @@ class PageCollector {
   bool ended_ = false;
 };
 
-Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix, OpenContext& context) {
+Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix,
+                                             OpenContext& context) {
   auto collector = std::make_shared<PageCollector>();
   StopSource stop;
   ListRequest request;
   request.prefix = std::move(prefix);
   request.stop = stop.get_token();
-  request.page = [collector](Result<std::vector<ObjectInfo>> page) { collector->add(std::move(page)); };
+  request.page = [collector](Result<std::vector<ObjectInfo>> page) {
+    collector->add(std::move(page));
+  };
   // A store may list on the thread that asks; this one reports progress meanwhile.
   Thread thread;
   if (context.progress) {
     auto shared = std::make_shared<ListRequest>(std::move(request));
-    auto started = Thread::start({"hp-list", 0}, [&store, shared] { store.list(std::move(*shared)); });
+    auto started =
+        Thread::start({"hp-list", 0}, [&store, shared] { store.list(std::move(*shared)); });
     if (!started) return std::move(started).error();
     thread = *std::move(started);
   } else {
     store.list(std::move(request));
   }
   auto objects = collector->wait(context, stop);
-  if (objects) std::erase_if(*objects, [](const ObjectInfo& object) { return has_hidden_part(object.name); });
+  if (objects)
+    std::erase_if(*objects, [](const ObjectInfo& object) { return has_hidden_part(object.name); });
   return objects;
 }
 
@@ -137,9 +146,12 @@ Result<Found> list_directory(const Uri& directory, std::string_view suffix, Open
   if (!objects) return std::move(objects).error().at_uri(directory.to_string());
   if (!suffix.empty()) {
     const std::string there = describe_suffixes(*objects);
-    std::erase_if(*objects, [&](const ObjectInfo& object) { return !ends_with_ignoring_case(object.name, suffix); });
+    std::erase_if(*objects, [&](const ObjectInfo& object) {
+      return !ends_with_ignoring_case(object.name, suffix);
+    });
     if (objects->empty()) {
-      return Error(ErrorCode::not_found, "no " + std::string(suffix) + " file in this folder; there is " + there)
+      return Error(ErrorCode::not_found,
+                   "no " + std::string(suffix) + " file in this folder; there is " + there)
           .at_uri(directory.to_string());
     }
   }
@@ -150,7 +162,8 @@ Result<Found> list_directory(const Uri& directory, std::string_view suffix, Open
 Result<Found> list_pattern(const Uri& uri, OpenContext& context) {
   const auto wild = uri.path.find_first_of("*?[");
   const auto slash = uri.path.rfind('/', wild);
-  const std::string directory = slash == std::string::npos ? "" : uri.path.substr(0, std::max<std::size_t>(slash, 1));
+  const std::string directory =
+      slash == std::string::npos ? "" : uri.path.substr(0, std::max<std::size_t>(slash, 1));
   const std::size_t below = slash == std::string::npos ? 0 : slash + 1;
   const Uri base = with_path(uri, directory);
   auto store = context.stores->open(base);
@@ -181,7 +194,8 @@ Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, std:
   }
   if (!store) return std::move(store).error().at_uri(uri.to_string());
   const auto [folder, name] = split_last(uri.path);
-  const std::size_t skip = parents.path.size() + (parents.path.empty() || parents.path.ends_with('/') ? 0 : 1);
+  const std::size_t skip =
+      parents.path.size() + (parents.path.empty() || parents.path.ends_with('/') ? 0 : 1);
   auto info = stat_blocking(**store, std::string_view(uri.path).substr(skip));
   if (info) {
     info->name = name;
@@ -189,8 +203,10 @@ Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, std:
     found.objects.push_back(*std::move(info));
     return std::optional<Found>(std::move(found));
   }
-  if (info.error().code() == ErrorCode::not_found && Glob::is_pattern(uri.path)) return std::optional<Found>();
-  if (info.error().code() != ErrorCode::not_regular) return std::move(info).error().at_uri(uri.to_string());
+  if (info.error().code() == ErrorCode::not_found && Glob::is_pattern(uri.path))
+    return std::optional<Found>();
+  if (info.error().code() != ErrorCode::not_regular)
+    return std::move(info).error().at_uri(uri.to_string());
   auto found = list_directory(uri, suffix, context);
   if (!found) return std::move(found).error();
   return std::optional<Found>(*std::move(found));
@@ -213,7 +229,8 @@ Result<void> check_one_store(const std::vector<Uri>& places) {
   for (const auto& place : places) {
     const auto& first = places.front();
     if (place.scheme != first.scheme || place.authority != first.authority) {
-      return Error(ErrorCode::invalid_argument, "one dataset lies in one store, but " + first.to_string() + " and " +
+      return Error(ErrorCode::invalid_argument, "one dataset lies in one store, but " +
+                                                    first.to_string() + " and " +
                                                     place.to_string() + " do not");
     }
   }
@@ -241,13 +258,15 @@ Result<std::vector<Uri>> expand_places(const Source& source) {
 Uri common_parent(const std::vector<Uri>& places) {
   std::optional<std::string> common;
   for (const auto& place : places) {
-    const std::string folder = split_last(place.path.substr(0, place.path.find_first_of("*?["))).first;
+    const std::string folder =
+        split_last(place.path.substr(0, place.path.find_first_of("*?["))).first;
     common = common ? common_directory(*common, folder) : folder;
   }
   return with_path(places.front(), *common);
 }
 
-Result<std::vector<Found>> find_all(const std::vector<Uri>& places, std::string_view suffix, OpenContext& context) {
+Result<std::vector<Found>> find_all(const std::vector<Uri>& places, std::string_view suffix,
+                                    OpenContext& context) {
   const Uri parents = common_parent(places);
   std::vector<Found> all;
   for (const auto& place : places) {
@@ -260,7 +279,8 @@ Result<std::vector<Found>> find_all(const std::vector<Uri>& places, std::string_
       if (!matched) return std::move(matched).error();
       all.push_back(*std::move(matched));
     }
-    if (context.progress && all.size() % 1024 == 0 && !context.progress("listing", all.size(), places.size())) {
+    if (context.progress && all.size() % 1024 == 0 &&
+        !context.progress("listing", all.size(), places.size())) {
       return Error(ErrorCode::cancelled, "listing was stopped");
     }
   }
@@ -292,12 +312,14 @@ Listing under_one_root(std::vector<Found> all) {
 Error nothing_left(const Listing& listing, const Selection& selection) {
   std::string text = "no file here";
   if (!listing.objects.empty()) {
-    text = "no file here matches " + selection.keep_text + "; there is " + describe_suffixes(listing.objects);
+    text = "no file here matches " + selection.keep_text + "; there is " +
+           describe_suffixes(listing.objects);
   }
   return Error(ErrorCode::not_found, text).at_uri(listing.root.to_string());
 }
 
-Result<std::shared_ptr<const Manifest>> list_places(const Source& source, const Selection& selection,
+Result<std::shared_ptr<const Manifest>> list_places(const Source& source,
+                                                    const Selection& selection,
                                                     OpenContext& context) {
   const auto places = expand_places(source);
   if (!places) return places.error();
@@ -328,7 +350,8 @@ std::string describe_suffixes(const std::vector<ObjectInfo>& objects) {
     ++counts[dot == std::string::npos ? "no suffix" : base.substr(dot)];
   }
   std::vector<std::pair<std::string, std::uint64_t>> sorted(counts.begin(), counts.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   constexpr std::size_t kShown = 8;
   std::string text;
   for (std::size_t i = 0; i < std::min(sorted.size(), kShown); ++i) {
@@ -337,8 +360,8 @@ std::string describe_suffixes(const std::vector<ObjectInfo>& objects) {
   return sorted.size() > kShown ? text + ", ..." : text;
 }
 
-Result<std::shared_ptr<const Manifest>> filter_manifest(const Manifest& manifest,
-                                                        const std::function<bool(std::string_view)>& keep) {
+Result<std::shared_ptr<const Manifest>> filter_manifest(
+    const Manifest& manifest, const std::function<bool(std::string_view)>& keep) {
   std::vector<ObjectInfo> kept;
   std::string name;
   for (std::uint64_t i = 0; i < manifest.size(); ++i) {
@@ -348,7 +371,8 @@ Result<std::shared_ptr<const Manifest>> filter_manifest(const Manifest& manifest
   return Manifest::build(manifest.root(), std::move(kept));
 }
 
-Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source, const Selection& selection,
+Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source,
+                                                       const Selection& selection,
                                                        OpenContext& context) {
   auto manifest = source.manifest;
   if (!manifest && source.paths.size() == 1 && source.paths[0].ends_with(".manifest")) {
@@ -370,8 +394,9 @@ Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source, con
     manifest = *std::move(kept);
   }
   if (manifest->size() == 0) {
-    return Error(ErrorCode::not_found, selection.keep ? "the manifest has no object that matches " + selection.keep_text
-                                                      : "the manifest is empty")
+    return Error(ErrorCode::not_found,
+                 selection.keep ? "the manifest has no object that matches " + selection.keep_text
+                                : "the manifest is empty")
         .at_uri(root);
   }
   return manifest;

@@ -26,12 +26,13 @@ struct Selection {
 // are left out of listings. Local paths become absolute.
 // Errors: invalid_argument; not_found (also when nothing is left, saying what is
 // there); cancelled; those of the stores.
-Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source, const Selection& selection,
+Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source,
+                                                       const Selection& selection,
                                                        OpenContext& context);
 
 // The objects of a manifest whose name `keep` takes.
-Result<std::shared_ptr<const Manifest>> filter_manifest(const Manifest& manifest,
-                                                        const std::function<bool(std::string_view)>& keep);
+Result<std::shared_ptr<const Manifest>> filter_manifest(
+    const Manifest& manifest, const std::function<bool(std::string_view)>& keep);
 
 // ".jpg (5), .txt (1)" of names, for messages; the most frequent first.
 std::string describe_suffixes(const std::vector<ObjectInfo>& objects);

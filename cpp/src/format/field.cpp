@@ -13,11 +13,11 @@ struct TypeRow {
 };
 
 constexpr TypeRow kTypes[] = {
-    {DType::bytes, "bytes", "", 1},      {DType::boolean, "bool", "b1", 1},
-    {DType::int8, "int8", "i1", 1},      {DType::uint8, "uint8", "u1", 1},
-    {DType::int16, "int16", "i2", 2},    {DType::uint16, "uint16", "u2", 2},
-    {DType::int32, "int32", "i4", 4},    {DType::uint32, "uint32", "u4", 4},
-    {DType::int64, "int64", "i8", 8},    {DType::uint64, "uint64", "u8", 8},
+    {DType::bytes, "bytes", "", 1},       {DType::boolean, "bool", "b1", 1},
+    {DType::int8, "int8", "i1", 1},       {DType::uint8, "uint8", "u1", 1},
+    {DType::int16, "int16", "i2", 2},     {DType::uint16, "uint16", "u2", 2},
+    {DType::int32, "int32", "i4", 4},     {DType::uint32, "uint32", "u4", 4},
+    {DType::int64, "int64", "i8", 8},     {DType::uint64, "uint64", "u8", 8},
     {DType::float16, "float16", "f2", 2}, {DType::bfloat16, "bfloat16", "", 2},
     {DType::float32, "float32", "f4", 4}, {DType::float64, "float64", "f8", 8},
 };
@@ -62,9 +62,10 @@ Result<DType> parse_dtype(std::string_view text) {
                  "unknown dtype \"" + std::string(text) + "\"; there are " + known_names());
   }
   if (type->swapped) {
-    return Error(ErrorCode::invalid_argument, "dtype \"" + std::string(text) +
-                                                  "\" is big-endian; fields in memory are little-endian: take \"" +
-                                                  std::string(name_of(type->dtype)) + "\"");
+    return Error(ErrorCode::invalid_argument,
+                 "dtype \"" + std::string(text) +
+                     "\" is big-endian; fields in memory are little-endian: take \"" +
+                     std::string(name_of(type->dtype)) + "\"");
   }
   return type->dtype;
 }

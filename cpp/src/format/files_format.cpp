@@ -24,7 +24,8 @@ class FilesFormat final : public Format {
   std::uint64_t size() const override { return manifest_->size(); }
   std::span<const Field> fields() const override { return fields_; }
 
-  void locate(std::span<const std::uint64_t> samples, std::size_t field, std::span<Extent> out) const override {
+  void locate(std::span<const std::uint64_t> samples, std::size_t field,
+              std::span<Extent> out) const override {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       out[i] = field == 0 ? data_of(samples[i]) : Extent{Extent::kValue, label_of(samples[i]), 0};
     }

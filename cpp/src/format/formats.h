@@ -33,7 +33,8 @@ struct RecordFile {
 };
 // `files` are the manifest's objects in order. Errors: corrupt_data (sizes that overflow).
 Result<std::unique_ptr<const Format>> make_records_format(std::shared_ptr<const Manifest> manifest,
-                                                          std::vector<RecordFile> files, StoredType type, Shape shape);
+                                                          std::vector<RecordFile> files,
+                                                          StoredType type, Shape shape);
 
 // Windows over token files: window w of a file begins at token w * stride.
 struct TokenFile {
@@ -45,8 +46,8 @@ struct TokenWindows {
   std::uint64_t stride = 0;  // tokens, not 0
 };
 Result<std::unique_ptr<const Format>> make_tokens_format(std::shared_ptr<const Manifest> manifest,
-                                                         std::vector<TokenFile> files, StoredType type,
-                                                         TokenWindows windows);
+                                                         std::vector<TokenFile> files,
+                                                         StoredType type, TokenWindows windows);
 
 // One array per field; row i of each is sample i.
 struct ArrayField {
@@ -54,10 +55,12 @@ struct ArrayField {
   std::uint32_t object = 0;  // in the manifest
   std::uint64_t row_bytes = 0;
 };
-std::unique_ptr<const Format> make_arrays_format(std::vector<ArrayField> fields, std::uint64_t rows);
+std::unique_ptr<const Format> make_arrays_format(std::vector<ArrayField> fields,
+                                                 std::uint64_t rows);
 
 // Tar shards: `indexes` belong to the manifest's objects in order, and one of them
 // at least has a sample. Fields are those of the first sample.
-std::unique_ptr<const Format> make_webdataset_format(std::vector<std::shared_ptr<const TarIndex>> indexes);
+std::unique_ptr<const Format> make_webdataset_format(
+    std::vector<std::shared_ptr<const TarIndex>> indexes);
 
 }  // namespace headpond

@@ -38,7 +38,9 @@ void FrontCodedWriter::add(std::string_view name) {
   } else {
     const std::size_t most = std::min(name.size(), last_.size());
     shared = static_cast<std::size_t>(
-        std::mismatch(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(most), last_.begin()).first - name.begin());
+        std::mismatch(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(most), last_.begin())
+            .first -
+        name.begin());
   }
   const std::string_view rest = name.substr(shared);
   append_varint(blob_, shared);
@@ -79,7 +81,9 @@ bool FrontCodedNames::get(std::uint64_t index, std::string& name) const {
   for (std::uint64_t i = 0; i <= last; ++i) {
     std::uint64_t shared = 0;
     std::uint64_t size = 0;
-    if (!take_varint(rest, shared) || !take_varint(rest, size) || shared > length || size > rest.size()) return false;
+    if (!take_varint(rest, shared) || !take_varint(rest, size) || shared > length ||
+        size > rest.size())
+      return false;
     steps[i] = {shared, rest.first(size)};
     rest = rest.subspan(size);
     length = shared + size;

@@ -18,7 +18,9 @@ namespace headpond {
 // first of a group). So a name costs at most 63 short steps to find.
 inline constexpr std::uint64_t kNamesPerGroup = 64;
 
-inline std::uint64_t name_groups(std::uint64_t count) { return (count + kNamesPerGroup - 1) / kNamesPerGroup; }
+inline std::uint64_t name_groups(std::uint64_t count) {
+  return (count + kNamesPerGroup - 1) / kNamesPerGroup;
+}
 
 class FrontCodedWriter {
  public:
@@ -39,7 +41,8 @@ class FrontCodedWriter {
 class FrontCodedNames {
  public:
   FrontCodedNames() = default;
-  FrontCodedNames(std::uint64_t count, Column<std::uint64_t> group_offsets, std::span<const std::byte> blob)
+  FrontCodedNames(std::uint64_t count, Column<std::uint64_t> group_offsets,
+                  std::span<const std::byte> blob)
       : count_(count), groups_(group_offsets), blob_(blob) {}
 
   std::uint64_t size() const { return count_; }

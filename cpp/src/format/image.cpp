@@ -57,14 +57,15 @@ Result<void> write_file(const std::string& path, std::span<const std::byte> byte
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd) return system_error(errno, "creating", path);
   if (auto written = write_all(fd.get(), bytes, path); !written) return written;
-  if (flush == Flush::to_disk && ::fsync(fd.get()) != 0) return system_error(errno, "flushing", path);
+  if (flush == Flush::to_disk && ::fsync(fd.get()) != 0)
+    return system_error(errno, "flushing", path);
   return {};
 }
 
 }  // namespace
 
-Result<void> publish_file(const std::string& path, const std::string& temporary, std::span<const std::byte> bytes,
-                          Flush flush) {
+Result<void> publish_file(const std::string& path, const std::string& temporary,
+                          std::span<const std::byte> bytes, Flush flush) {
   auto written = write_file(temporary, bytes, flush);
   if (written && std::rename(temporary.c_str(), path.c_str()) != 0) {
     written = system_error(errno, "renaming to", path);

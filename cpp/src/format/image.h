@@ -21,7 +21,9 @@ class Image {
   Image& operator=(Image&& other) noexcept;
   ~Image();
 
-  std::span<const std::byte> bytes() const { return mapped_.empty() ? std::span<const std::byte>(own_) : mapped_; }
+  std::span<const std::byte> bytes() const {
+    return mapped_.empty() ? std::span<const std::byte>(own_) : mapped_;
+  }
 
  private:
   std::span<const std::byte> mapped_;
@@ -33,7 +35,7 @@ class Image {
 // Flush::none: after a crash of the machine the file may be damaged; for what is
 // checked when it is opened, and can be made again.
 enum class Flush { to_disk, none };
-Result<void> publish_file(const std::string& path, const std::string& temporary, std::span<const std::byte> bytes,
-                          Flush flush);
+Result<void> publish_file(const std::string& path, const std::string& temporary,
+                          std::span<const std::byte> bytes, Flush flush);
 
 }  // namespace headpond

@@ -35,7 +35,9 @@ inline void append(std::vector<std::byte>& bytes, std::span<const std::byte> mor
   bytes.insert(bytes.end(), more.begin(), more.end());
 }
 
-inline void pad_to_8(std::vector<std::byte>& bytes) { bytes.resize((bytes.size() + 7) & ~std::size_t{7}); }
+inline void pad_to_8(std::vector<std::byte>& bytes) {
+  bytes.resize((bytes.size() + 7) & ~std::size_t{7});
+}
 
 // A column of fixed-width integers inside an image, read without alignment.
 template <class T>

@@ -45,7 +45,9 @@ struct Layout {
   std::uint64_t groups_at() const { return kHeaderBytes + 3 * column_bytes(); }
   std::uint64_t groups_bytes() const { return 8 * (name_groups(count) + 1); }
   std::uint64_t etag_ends_at() const { return groups_at() + groups_bytes(); }
-  std::uint64_t weak_at() const { return etag_ends_at() + ((flags & kEtags) != 0 ? column_bytes() : 0); }
+  std::uint64_t weak_at() const {
+    return etag_ends_at() + ((flags & kEtags) != 0 ? column_bytes() : 0);
+  }
   std::uint64_t root_at() const { return weak_at() + ((flags & kWeak) != 0 ? count : 0); }
   std::uint64_t names_at() const { return root_at() + root_bytes; }
   std::uint64_t etags_at() const { return names_at() + names_bytes; }
@@ -58,22 +60,28 @@ std::uint32_t header_crc(std::span<const std::byte> header) {
   return crc32c(header.subspan(16, kHeaderBytes - 16), crc32c(kZero, before));
 }
 
-Error damaged(std::string what) { return Error(ErrorCode::corrupt_data, "not a whole manifest: " + std::move(what)); }
+Error damaged(std::string what) {
+  return Error(ErrorCode::corrupt_data, "not a whole manifest: " + std::move(what));
+}
 
 Result<Layout> read_layout(std::span<const std::byte> file) {
   if (file.size() < kHeaderBytes) return damaged("shorter than its header");
   if (std::memcmp(file.data(), kMagic, 8) != 0) return damaged("it does not begin with HPMANIF");
   if (const auto version = read_le<std::uint32_t>(file, 8); version > kVersion) {
     return Error(ErrorCode::unsupported, "a manifest of format " + std::to_string(version) +
-                                             "; this headpond reads up to " + std::to_string(kVersion) +
+                                             "; this headpond reads up to " +
+                                             std::to_string(kVersion) +
                                              ": upgrade headpond or build the manifest again");
   }
-  if (header_crc(file) != read_le<std::uint32_t>(file, 12)) return damaged("the header's checksum is wrong");
-  Layout layout{read_le<std::uint64_t>(file, 16), read_le<std::uint64_t>(file, 24), read_le<std::uint64_t>(file, 32),
-                read_le<std::uint64_t>(file, 40), read_le<std::uint64_t>(file, 48)};
+  if (header_crc(file) != read_le<std::uint32_t>(file, 12))
+    return damaged("the header's checksum is wrong");
+  Layout layout{read_le<std::uint64_t>(file, 16), read_le<std::uint64_t>(file, 24),
+                read_le<std::uint64_t>(file, 32), read_le<std::uint64_t>(file, 40),
+                read_le<std::uint64_t>(file, 48)};
   // Bounded one by one before they are added: no sum can wrap.
   if (layout.count > std::min(kObjectsMax, file.size() / 24) || layout.names_bytes > file.size() ||
-      layout.etag_bytes > file.size() || layout.root_bytes > file.size() || layout.file_bytes() != file.size()) {
+      layout.etag_bytes > file.size() || layout.root_bytes > file.size() ||
+      layout.file_bytes() != file.size()) {
     return damaged("its parts do not add up to " + std::to_string(file.size()) + " bytes");
   }
   const auto body = file.subspan(kHeaderBytes);
@@ -104,7 +112,8 @@ class ImageManifest final : public Manifest {
   }
 
   Result<void> save(const std::string& path) const override {
-    return publish_file(path, path + ".tmp." + std::to_string(::getpid()), image_.bytes(), Flush::to_disk);
+    return publish_file(path, path + ".tmp." + std::to_string(::getpid()), image_.bytes(),
+                        Flush::to_disk);
   }
 
   const Uri& root() const override { return root_; }
@@ -115,7 +124,8 @@ class ImageManifest final : public Manifest {
 
   ObjectVersion version(std::uint64_t index) const override {
     ObjectVersion version{sizes_[index], mtimes_[index], inodes_[index], etag(index), false};
-    if ((layout_.flags & kWeak) != 0) version.weak = part(layout_.weak_at() + index, 1)[0] != std::byte{0};
+    if ((layout_.flags & kWeak) != 0)
+      version.weak = part(layout_.weak_at() + index, 1)[0] != std::byte{0};
     return version;
   }
 
@@ -125,11 +135,14 @@ class ImageManifest final : public Manifest {
     sizes_ = Column<std::uint64_t>(part(kHeaderBytes, column));
     mtimes_ = Column<std::int64_t>(part(kHeaderBytes + column, column));
     inodes_ = Column<std::uint64_t>(part(kHeaderBytes + 2 * column, column));
-    if ((layout.flags & kEtags) != 0) etag_ends_ = Column<std::uint64_t>(part(layout.etag_ends_at(), column));
-    names_ = FrontCodedNames(layout.count, Column<std::uint64_t>(part(layout.groups_at(), layout.groups_bytes())),
+    if ((layout.flags & kEtags) != 0)
+      etag_ends_ = Column<std::uint64_t>(part(layout.etag_ends_at(), column));
+    names_ = FrontCodedNames(layout.count,
+                             Column<std::uint64_t>(part(layout.groups_at(), layout.groups_bytes())),
                              part(layout.names_at(), layout.names_bytes));
     const auto file = image_.bytes();
-    digests_ = {read_digest(file, 64).hex(), read_digest(file, 80).hex(), read_digest(file, 96).hex()};
+    digests_ = {read_digest(file, 64).hex(), read_digest(file, 80).hex(),
+                read_digest(file, 96).hex()};
   }
 
   std::span<const std::byte> part(std::uint64_t at, std::uint64_t size) const {
@@ -168,7 +181,8 @@ class ImageManifest final : public Manifest {
 
 Result<void> check_objects(const std::vector<ObjectInfo>& sorted) {
   if (sorted.size() > kObjectsMax) {
-    return Error(ErrorCode::unsupported, "a manifest holds at most " + std::to_string(kObjectsMax) + " objects");
+    return Error(ErrorCode::unsupported,
+                 "a manifest holds at most " + std::to_string(kObjectsMax) + " objects");
   }
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const auto& object = sorted[i];
@@ -192,7 +206,9 @@ std::string printable_root(const Uri& root) {
   return root.scheme + '\0' + host + '\0' + root.path;
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 struct Built {
   Layout layout;
@@ -208,7 +224,10 @@ Built collect(const std::vector<ObjectInfo>& objects, std::string_view root) {
     built.names.add(object.name);
     names.add(object.name);
     sizes.add(version.size);
-    versions.add(version.size).add(static_cast<std::uint64_t>(version.mtime_ns)).add(version.inode).add(version.etag);
+    versions.add(version.size)
+        .add(static_cast<std::uint64_t>(version.mtime_ns))
+        .add(version.inode)
+        .add(version.etag);
     built.layout.etag_bytes += version.etag.size();
     if (!version.etag.empty()) built.layout.flags |= kEtags;
     if (version.weak) built.layout.flags |= kWeak;
@@ -226,7 +245,8 @@ void write_bytes(std::span<std::byte> file, std::uint64_t at, std::span<const st
   if (!bytes.empty()) std::memcpy(file.data() + at, bytes.data(), bytes.size());
 }
 
-void write_etags(std::span<std::byte> file, const std::vector<ObjectInfo>& objects, const Layout& layout) {
+void write_etags(std::span<std::byte> file, const std::vector<ObjectInfo>& objects,
+                 const Layout& layout) {
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const std::string& etag = objects[i].version.etag;
@@ -235,8 +255,8 @@ void write_etags(std::span<std::byte> file, const std::vector<ObjectInfo>& objec
   }
 }
 
-void write_body(std::span<std::byte> file, const std::vector<ObjectInfo>& objects, const Built& built,
-                std::string_view root) {
+void write_body(std::span<std::byte> file, const std::vector<ObjectInfo>& objects,
+                const Built& built, std::string_view root) {
   const Layout& layout = built.layout;
   const std::uint64_t column = layout.column_bytes();
   for (std::size_t i = 0; i < objects.size(); ++i) {
@@ -245,7 +265,8 @@ void write_body(std::span<std::byte> file, const std::vector<ObjectInfo>& object
     write_le(file, at, version.size);
     write_le(file, at + column, version.mtime_ns);
     write_le(file, at + 2 * column, version.inode);
-    if ((layout.flags & kWeak) != 0) write_le(file, layout.weak_at() + i, static_cast<std::uint8_t>(version.weak));
+    if ((layout.flags & kWeak) != 0)
+      write_le(file, layout.weak_at() + i, static_cast<std::uint8_t>(version.weak));
   }
   if ((layout.flags & kEtags) != 0) write_etags(file, objects, layout);
   const auto offsets = built.names.group_offsets();
@@ -287,7 +308,8 @@ Result<std::shared_ptr<const Manifest>> open_manifest_image(std::vector<std::byt
 
 Result<std::shared_ptr<const Manifest>> Manifest::build(Uri root, std::vector<ObjectInfo> objects) {
   const auto by_name = [](const ObjectInfo& a, const ObjectInfo& b) { return a.name < b.name; };
-  if (!std::is_sorted(objects.begin(), objects.end(), by_name)) std::sort(objects.begin(), objects.end(), by_name);
+  if (!std::is_sorted(objects.begin(), objects.end(), by_name))
+    std::sort(objects.begin(), objects.end(), by_name);
   if (auto checked = check_objects(objects); !checked) return std::move(checked).error();
   const std::string root_text = printable_root(root);
   const Built built = collect(objects, root_text);

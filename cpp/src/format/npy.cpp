@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 
-Error corrupt(std::string message) { return Error(ErrorCode::corrupt_data, ".npy header: " + std::move(message)); }
+Error corrupt(std::string message) {
+  return Error(ErrorCode::corrupt_data, ".npy header: " + std::move(message));
+}
 
 // The Python literal of the header: a dict of three known keys with a string, a
 // bool and a tuple of integers. Nothing else is accepted, nothing is evaluated.
@@ -37,7 +39,9 @@ class HeaderGrammar {
 
  private:
   void skip_space() {
-    while (at_ < text_.size() && std::string_view(" \n\t\r").find(text_[at_]) != std::string_view::npos) ++at_;
+    while (at_ < text_.size() &&
+           std::string_view(" \n\t\r").find(text_[at_]) != std::string_view::npos)
+      ++at_;
   }
   bool take(char c) {
     skip_space();
@@ -73,7 +77,8 @@ class HeaderGrammar {
     const std::size_t start = at_;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
-      if (value > (~std::uint64_t{0} - digit) / 10) return corrupt("a dimension does not fit 64 bits");
+      if (value > (~std::uint64_t{0} - digit) / 10)
+        return corrupt("a dimension does not fit 64 bits");
       value = value * 10 + digit;
     }
     if (at_ == start) return expected("a dimension (not negative)");
@@ -95,8 +100,9 @@ class HeaderGrammar {
     skip_space();
     seen_descr_ = true;
     if (at_ < text_.size() && text_[at_] == '[') {
-      return Error(ErrorCode::unsupported,
-                   "structured .npy dtypes are not read: save each of its fields as an array of its own");
+      return Error(
+          ErrorCode::unsupported,
+          "structured .npy dtypes are not read: save each of its fields as an array of its own");
     }
     const auto descr = parse_string();
     if (!descr) return descr.error();
@@ -130,7 +136,8 @@ class HeaderGrammar {
   Result<NpyHeader> finish() {
     if (descr_.find('O') != std::string_view::npos) {
       return Error(ErrorCode::unsupported,
-                   "an .npy file of Python objects is a pickle and is not read: save numbers, for example with "
+                   "an .npy file of Python objects is a pickle and is not read: save numbers, for "
+                   "example with "
                    "array.astype(\"float32\")");
     }
     const auto type = find_stored_type(descr_);
@@ -161,17 +168,21 @@ class HeaderGrammar {
 }  // namespace
 
 bool is_npy(std::span<const std::byte> start) {
-  return start.size() >= kMagic.size() && std::memcmp(start.data(), kMagic.data(), kMagic.size()) == 0;
+  return start.size() >= kMagic.size() &&
+         std::memcmp(start.data(), kMagic.data(), kMagic.size()) == 0;
 }
 
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> start) {
-  if (!is_npy(start)) return Error(ErrorCode::corrupt_data, "not an .npy file: it does not begin with \\x93NUMPY");
+  if (!is_npy(start))
+    return Error(ErrorCode::corrupt_data, "not an .npy file: it does not begin with \\x93NUMPY");
   if (start.size() < 10) return corrupt("cut off");
   const auto major = std::to_integer<unsigned>(start[6]);
-  if (major < 1 || major > 3) return Error(ErrorCode::unsupported, ".npy format version " + std::to_string(major));
+  if (major < 1 || major > 3)
+    return Error(ErrorCode::unsupported, ".npy format version " + std::to_string(major));
   const std::size_t text_at = major == 1 ? 10 : 12;
   if (start.size() < text_at) return corrupt("cut off");
-  const std::uint64_t size = major == 1 ? read_le<std::uint16_t>(start, 8) : read_le<std::uint32_t>(start, 8);
+  const std::uint64_t size =
+      major == 1 ? read_le<std::uint16_t>(start, 8) : read_le<std::uint32_t>(start, 8);
   if (size > kNpyHeaderMax - text_at) {
     return corrupt("longer than " + std::to_string(kNpyHeaderMax) + " bytes");
   }

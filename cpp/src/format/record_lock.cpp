@@ -24,9 +24,10 @@ Result<bool> try_lock(int fd, const std::string& path) {
 
 // Does the path still name the file that is open? The holder before us removed it.
 bool still_named(int fd, const std::string& path) {
-  struct stat open_file {}, named {};
-  return ::fstat(fd, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 && open_file.st_dev == named.st_dev &&
-         open_file.st_ino == named.st_ino;
+  struct stat open_file {
+  }, named{};
+  return ::fstat(fd, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
 }  // namespace
@@ -40,7 +41,8 @@ Result<RecordLock> RecordLock::acquire(std::string path, const std::function<boo
       if (!locked) return locked.error();
       if (*locked && still_named(fd.get(), path)) return RecordLock(std::move(path), std::move(fd));
       if (*locked) break;
-      if (proceed && !proceed()) return Error(ErrorCode::cancelled, "waiting for another process was stopped");
+      if (proceed && !proceed())
+        return Error(ErrorCode::cancelled, "waiting for another process was stopped");
       // Nothing tells of a lock that became free except F_SETLKW, which cannot be given up.
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

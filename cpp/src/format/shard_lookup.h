@@ -70,7 +70,8 @@ class ShardLookup {
 
  private:
   std::vector<std::uint64_t> starts_;  // one more than shards
-  std::vector<std::uint32_t> first_;   // shard of the first sample of each bucket, and the last shard
+  std::vector<std::uint32_t>
+      first_;  // shard of the first sample of each bucket, and the last shard
   unsigned shift_ = 0;
 };
 

@@ -2,8 +2,8 @@
 
 namespace headpond {
 
-Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected, std::uint64_t offset,
-                          std::span<std::byte> out) {
+Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
+                          std::uint64_t offset, std::span<std::byte> out) {
   const Piece piece{offset, out};
   const auto filled = store.read_now(object, expected, {&piece, 1}, Wait::allowed);
   if (!filled) return filled.error();
@@ -11,7 +11,8 @@ Result<void> read_exactly(Store& store, std::string_view object, const ObjectVer
   const auto outcome = read_blocking(store, object, offset, out, expected);
   if (!outcome) return outcome.error();
   if (outcome->bytes != out.size()) {
-    return Error(ErrorCode::corrupt_data, "the object ends after " + std::to_string(offset + outcome->bytes) +
+    return Error(ErrorCode::corrupt_data, "the object ends after " +
+                                              std::to_string(offset + outcome->bytes) +
                                               " bytes, earlier than its size says");
   }
   return {};

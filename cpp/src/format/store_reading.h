@@ -10,7 +10,7 @@ namespace headpond {
 
 // Fills `out` from `offset` on the calling thread: opening a dataset has one to spare.
 // Errors: as Store::read; corrupt_data when the object ends before.
-Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected, std::uint64_t offset,
-                          std::span<std::byte> out);
+Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
+                          std::uint64_t offset, std::span<std::byte> out);
 
 }  // namespace headpond

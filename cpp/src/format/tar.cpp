@@ -8,8 +8,9 @@ namespace headpond {
 namespace {
 
 // POSIX pax interchange format, "ustar Header Block" (IEEE 1003.1, pax).
-constexpr std::size_t kNameAt = 0, kNameSize = 100, kSizeAt = 124, kSizeSize = 12, kSumAt = 148, kSumSize = 8,
-                      kTypeAt = 156, kMagicAt = 257, kPrefixAt = 345, kPrefixSize = 155;
+constexpr std::size_t kNameAt = 0, kNameSize = 100, kSizeAt = 124, kSizeSize = 12, kSumAt = 148,
+                      kSumSize = 8, kTypeAt = 156, kMagicAt = 257, kPrefixAt = 345,
+                      kPrefixSize = 155;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -63,14 +64,17 @@ struct Signature {
   const char* name;
 };
 constexpr Signature kCompressed[] = {
-    {"\x1f\x8b", "gzip"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"\xfd"
-                                                         "7zXZ",
-                                                         "xz"},
-    {"BZh", "bzip2"},     {"\x04\x22\x4d\x18", "lz4"},
+    {"\x1f\x8b", "gzip"},
+    {"\x28\xb5\x2f\xfd", "zstd"},
+    {"\xfd"
+     "7zXZ",
+     "xz"},
+    {"BZh", "bzip2"},
+    {"\x04\x22\x4d\x18", "lz4"},
 };
 constexpr Signature kOther[] = {
-    {"PK\x03\x04", "a zip archive"}, {"<", "HTML or XML"}, {"{", "JSON"}, {"\xff\xd8\xff", "a JPEG"},
-    {"\x89PNG", "a PNG"},            {"\x93NUMPY", "an .npy file"},
+    {"PK\x03\x04", "a zip archive"}, {"<", "HTML or XML"}, {"{", "JSON"},
+    {"\xff\xd8\xff", "a JPEG"},      {"\x89PNG", "a PNG"}, {"\x93NUMPY", "an .npy file"},
 };
 
 // Why the first block is no header.
@@ -78,12 +82,14 @@ Error not_a_tar(std::span<const std::byte> block) {
   const std::string_view start = text_of(block);
   for (const auto& signature : kCompressed) {
     if (!start.starts_with(signature.bytes)) continue;
-    return Error(ErrorCode::unsupported, std::string("this shard is compressed with ") + signature.name +
-                                             ", so no sample in it can be reached alone: store it uncompressed");
+    return Error(ErrorCode::unsupported,
+                 std::string("this shard is compressed with ") + signature.name +
+                     ", so no sample in it can be reached alone: store it uncompressed");
   }
   for (const auto& signature : kOther) {
     if (start.starts_with(signature.bytes)) {
-      return Error(ErrorCode::corrupt_data, std::string("not a tar archive; it looks like ") + signature.name);
+      return Error(ErrorCode::corrupt_data,
+                   std::string("not a tar archive; it looks like ") + signature.name);
     }
   }
   return Error(ErrorCode::corrupt_data, "not a tar archive: the first header's checksum is wrong");
@@ -122,7 +128,8 @@ TarMember::Kind kind_of(char type, std::string_view name) {
 }
 
 bool has_data(TarMember::Kind kind) {
-  return kind == TarMember::Kind::file || kind == TarMember::Kind::sparse || kind == TarMember::Kind::other;
+  return kind == TarMember::Kind::file || kind == TarMember::Kind::sparse ||
+         kind == TarMember::Kind::other;
 }
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
@@ -143,7 +150,8 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text) {
 TarWalker::TarWalker(std::uint64_t size, Read read) : size_(size), read_(std::move(read)) {}
 
 Error TarWalker::corrupt(std::string message) const {
-  return Error(ErrorCode::corrupt_data, std::move(message)).at_range({at_, std::min(size_, at_ + kBlock)});
+  return Error(ErrorCode::corrupt_data, std::move(message))
+      .at_range({at_, std::min(size_, at_ + kBlock)});
 }
 
 // The block at `offset`, of which the archive holds all 512 bytes.
@@ -165,10 +173,11 @@ Result<std::span<const std::byte>> TarWalker::block_at(std::uint64_t offset) {
 }
 
 // The data of an extended header at `at_`; moves behind it.
-Result<std::vector<std::byte>> TarWalker::payload(std::uint64_t size, std::uint64_t most, const char* what) {
+Result<std::vector<std::byte>> TarWalker::payload(std::uint64_t size, std::uint64_t most,
+                                                  const char* what) {
   if (size > most) {
-    return corrupt(std::string(what) + " of " + std::to_string(size) + " bytes; " + std::to_string(most) +
-                   " are allowed");
+    return corrupt(std::string(what) + " of " + std::to_string(size) + " bytes; " +
+                   std::to_string(most) + " are allowed");
   }
   const std::uint64_t data = at_ + kBlock;
   const std::uint64_t padded = (size + kBlock - 1) / kBlock * kBlock;
@@ -197,8 +206,8 @@ Result<void> TarWalker::read_pax(std::uint64_t size, Extended& into) {
   for (std::string_view rest = text_of(*bytes); !rest.empty();) {
     const auto space = rest.find(' ');
     const auto length = parse_decimal(rest.substr(0, space));
-    if (space == std::string_view::npos || !length || *length <= space + 1 || *length > rest.size() ||
-        rest[*length - 1] != '\n') {
+    if (space == std::string_view::npos || !length || *length <= space + 1 ||
+        *length > rest.size() || rest[*length - 1] != '\n') {
       // Padding of NULs after the last record is tolerated by every reader.
       if (rest.find_first_not_of('\0') == std::string_view::npos) break;
       return bad("a record whose length is wrong");
@@ -250,9 +259,11 @@ Result<bool> TarWalker::read_tail() {
   return false;
 }
 
-Result<void> TarWalker::finish_member(std::span<const std::byte> header, char type, TarMember& member) {
+Result<void> TarWalker::finish_member(std::span<const std::byte> header, char type,
+                                      TarMember& member) {
   member.name = pending_.path ? *pending_.path : global_.path ? *global_.path : header_name(header);
-  member.kind = pending_.sparse || global_.sparse ? TarMember::Kind::sparse : kind_of(type, member.name);
+  member.kind =
+      pending_.sparse || global_.sparse ? TarMember::Kind::sparse : kind_of(type, member.name);
   member.data_offset = at_ + kBlock;
   member.size = 0;
   std::uint64_t padded = 0;
@@ -262,8 +273,8 @@ Result<void> TarWalker::finish_member(std::span<const std::byte> header, char ty
     if (!size) return corrupt("member \"" + member.name + "\": its size is no number of tar's");
     const std::uint64_t rest = size_ - member.data_offset;
     if (*size > rest) {
-      return corrupt("cut off in member \"" + member.name + "\": " + std::to_string(*size) + " bytes announced, " +
-                     std::to_string(rest) + " there");
+      return corrupt("cut off in member \"" + member.name + "\": " + std::to_string(*size) +
+                     " bytes announced, " + std::to_string(rest) + " there");
     }
     member.size = *size;
     // Missing padding behind the last member harms nobody.
@@ -286,7 +297,8 @@ Result<void> TarWalker::read_extended(char type, std::uint64_t size) {
   if (type == 'x' || type == 'X') return read_pax(size, pending_);
   auto bytes = payload(size, kNameMax, "a GNU long name");
   if (!bytes) return std::move(bytes).error();
-  if (type == 'L') pending_.path = std::string(until_nul(text_of(*bytes)));  // 'K' is a link's target
+  if (type == 'L')
+    pending_.path = std::string(until_nul(text_of(*bytes)));  // 'K' is a link's target
   return {};
 }
 
@@ -312,7 +324,8 @@ Result<bool> TarWalker::next(TarMember& member) {
     const char type = static_cast<char>(header[kTypeAt]);
     if (type != 'L' && type != 'K' && type != 'x' && type != 'X' && type != 'g') {
       member.header_offset = *first;
-      if (auto finished = finish_member(header, type, member); !finished) return std::move(finished).error();
+      if (auto finished = finish_member(header, type, member); !finished)
+        return std::move(finished).error();
       return true;
     }
     const auto size = parse_number(header.subspan(kSizeAt, kSizeSize));
@@ -326,7 +339,8 @@ TarName split_tar_name(std::string_view name) {
   TarName split;
   // WebDataset's own rule: ^__[^/]*__($|/)
   const auto first_part = name.substr(0, name.find('/'));
-  split.metadata = first_part.size() >= 4 && first_part.starts_with("__") && first_part.ends_with("__");
+  split.metadata =
+      first_part.size() >= 4 && first_part.starts_with("__") && first_part.ends_with("__");
   const auto slash = name.rfind('/');
   const std::size_t base = slash == std::string_view::npos ? 0 : slash + 1;
   split.hidden = name.substr(base).starts_with('.');

@@ -52,36 +52,43 @@ void seal_tar_index(std::span<std::byte> image) {
   write_le(image, 12, header_crc(image));
 }
 
-Result<std::shared_ptr<const TarIndex>> TarIndex::open(Image image, std::uint64_t shard_bytes, const Digest& version) {
+Result<std::shared_ptr<const TarIndex>> TarIndex::open(Image image, std::uint64_t shard_bytes,
+                                                       const Digest& version) {
   auto index = std::shared_ptr<TarIndex>(new TarIndex());
   index->image_ = std::move(image);
   const auto file = index->image_.bytes();
-  if (file.size() < kHeaderBytes || std::memcmp(file.data(), kMagic, 8) != 0) return damaged("no header");
+  if (file.size() < kHeaderBytes || std::memcmp(file.data(), kMagic, 8) != 0)
+    return damaged("no header");
   if (read_le<std::uint32_t>(file, 8) != kVersion) return damaged("another format");
-  if (header_crc(file) != read_le<std::uint32_t>(file, 12)) return damaged("the header's checksum is wrong");
-  if (read_le<std::uint64_t>(file, 64) != version.high || read_le<std::uint64_t>(file, 72) != version.low ||
+  if (header_crc(file) != read_le<std::uint32_t>(file, 12))
+    return damaged("the header's checksum is wrong");
+  if (read_le<std::uint64_t>(file, 64) != version.high ||
+      read_le<std::uint64_t>(file, 72) != version.low ||
       read_le<std::uint64_t>(file, 80) != shard_bytes) {
     return damaged("the shard has another version");
   }
-  if (crc32c(file.subspan(kHeaderBytes)) != read_le<std::uint32_t>(file, 56)) return damaged("its checksum is wrong");
+  if (crc32c(file.subspan(kHeaderBytes)) != read_le<std::uint32_t>(file, 56))
+    return damaged("its checksum is wrong");
   if (auto read = index->read_parts(); !read) return std::move(read).error();
-  if (auto checked = index->check_contents(shard_bytes); !checked) return std::move(checked).error();
+  if (auto checked = index->check_contents(shard_bytes); !checked)
+    return std::move(checked).error();
   return std::shared_ptr<const TarIndex>(std::move(index));
 }
 
 Result<void> TarIndex::read_parts() {
   const auto file = image_.bytes();
   const auto number = [&](std::size_t at) { return read_le<std::uint64_t>(file, at); };
-  const std::uint64_t samples = number(16), members = number(24), suffixes = number(32), suffix_bytes = number(40),
-                      key_bytes = number(48);
+  const std::uint64_t samples = number(16), members = number(24), suffixes = number(32),
+                      suffix_bytes = number(40), key_bytes = number(48);
   // Each is at most the file's size, so that their sum cannot wrap.
   const std::uint64_t most = file.size();
-  if (samples > members || members > std::min(kMembersMax, most) || suffixes > most || suffix_bytes > most ||
-      key_bytes > most) {
+  if (samples > members || members > std::min(kMembersMax, most) || suffixes > most ||
+      suffix_bytes > most || key_bytes > most) {
     return damaged("its parts do not fit");
   }
-  const std::uint64_t sizes[] = {8 * members,       8 * members,         8 * (name_groups(samples) + 1), 8 * suffixes,
-                                 4 * members, 4 * (samples + 1), suffix_bytes,                    key_bytes};
+  const std::uint64_t sizes[] = {8 * members,  8 * members, 8 * (name_groups(samples) + 1),
+                                 8 * suffixes, 4 * members, 4 * (samples + 1),
+                                 suffix_bytes, key_bytes};
   std::span<const std::byte> parts[8];
   std::uint64_t at = kHeaderBytes;
   for (std::size_t i = 0; i < 8; ++i) {
@@ -108,10 +115,12 @@ Result<void> TarIndex::check_contents(std::uint64_t shard_bytes) const {
   if (!keys_.offsets_valid()) return damaged("its keys are out of order");
   std::uint64_t end = 0;
   for (std::uint64_t i = 0; i < suffix_count(); ++i) {
-    if (suffix_ends_[i] < end || suffix_ends_[i] > suffix_text_.size()) return damaged("its suffixes are out of order");
+    if (suffix_ends_[i] < end || suffix_ends_[i] > suffix_text_.size())
+      return damaged("its suffixes are out of order");
     end = suffix_ends_[i];
   }
-  if (first_[0] != 0 || first_[samples()] != members()) return damaged("its samples do not cover its members");
+  if (first_[0] != 0 || first_[samples()] != members())
+    return damaged("its samples do not cover its members");
   for (std::uint64_t i = 0; i < samples(); ++i) {
     if (first_[i] >= first_[i + 1]) return damaged("a sample has no member");
   }
@@ -144,16 +153,19 @@ class IndexBuilder {
  public:
   Result<void> add(const TarMember& member) {
     if (member.kind == TarMember::Kind::sparse) {
-      return refuse(ErrorCode::unsupported, member, "is sparse: store it as an ordinary file (tar without --sparse)");
+      return refuse(ErrorCode::unsupported, member,
+                    "is sparse: store it as an ordinary file (tar without --sparse)");
     }
     const TarName name = split_tar_name(member.name);
     if (member.kind == TarMember::Kind::folder) return skip(skipped_.folders);
     if (name.metadata) return skip(skipped_.metadata);
     if (name.hidden) return skip(skipped_.hidden);
     if (member.kind == TarMember::Kind::link) {
-      return refuse(ErrorCode::unsupported, member, "is a link: store the file itself (tar --dereference --hard-dereference)");
+      return refuse(ErrorCode::unsupported, member,
+                    "is a link: store the file itself (tar --dereference --hard-dereference)");
     }
-    if (member.kind == TarMember::Kind::device) return refuse(ErrorCode::unsupported, member, "is a device or a pipe");
+    if (member.kind == TarMember::Kind::device)
+      return refuse(ErrorCode::unsupported, member, "is a device or a pipe");
     if (member.kind == TarMember::Kind::other) return skip(skipped_.other);
     if (!name.field) return skip(skipped_.without_field);
     return add_field(member, name);
@@ -166,12 +178,13 @@ class IndexBuilder {
     std::memcpy(image.data(), kMagic, 8);
     write_le<std::uint32_t>(image, 8, kVersion);
     write_le<std::uint32_t>(image, 60, end_marked ? 1 : 0);
-    const std::uint64_t numbers[] = {first_.size(), offsets_.size(), suffix_ends_.size(), suffix_text_.size(),
-                                     keys_.blob().size()};
+    const std::uint64_t numbers[] = {first_.size(), offsets_.size(), suffix_ends_.size(),
+                                     suffix_text_.size(), keys_.blob().size()};
     for (std::size_t i = 0; i < 5; ++i) write_le(image, 16 + 8 * i, numbers[i]);
-    const std::uint64_t more[] = {version.high,      version.low,      shard_bytes,           bytes_behind_end,
-                                  skipped_.folders,  skipped_.metadata, skipped_.hidden,       skipped_.without_field,
-                                  skipped_.other};
+    const std::uint64_t more[] = {
+        version.high,     version.low,       shard_bytes,     bytes_behind_end,
+        skipped_.folders, skipped_.metadata, skipped_.hidden, skipped_.without_field,
+        skipped_.other};
     for (std::size_t i = 0; i < 9; ++i) write_le(image, 64 + 8 * i, more[i]);
     append_all(image, offsets_);
     append_all(image, sizes_);
@@ -203,13 +216,15 @@ class IndexBuilder {
   }
 
   Result<void> add_field(const TarMember& member, const TarName& name) {
-    if (offsets_.size() >= kMembersMax) return refuse(ErrorCode::unsupported, member, "is one too many for an index");
+    if (offsets_.size() >= kMembersMax)
+      return refuse(ErrorCode::unsupported, member, "is one too many for an index");
     if (first_.empty() || name.key != key_) {
       // 128 bits: two different keys do not meet.
       if (!seen_.insert(digest(name.key)).second) {
-        return refuse(ErrorCode::corrupt_data, member,
-                      "has the key \"" + std::string(name.key) +
-                          "\" of a sample that ended before: the members of a sample must follow each other");
+        return refuse(
+            ErrorCode::corrupt_data, member,
+            "has the key \"" + std::string(name.key) +
+                "\" of a sample that ended before: the members of a sample must follow each other");
       }
       key_ = name.key;
       keys_.add(key_);
@@ -256,27 +271,32 @@ class IndexBuilder {
 
 // Bytes from the first that is not zero behind the end mark to the end of the
 // file: another archive, say. Looks at 16 MiB at most.
-Result<std::uint64_t> count_behind_end(std::uint64_t from, std::uint64_t size, const TarWalker::Read& read) {
+Result<std::uint64_t> count_behind_end(std::uint64_t from, std::uint64_t size,
+                                       const TarWalker::Read& read) {
   std::vector<std::byte> buffer;
   const std::uint64_t stop = std::min(size, from + (std::uint64_t{16} << 20));
   for (std::uint64_t at = from; at < stop; at += buffer.size()) {
     buffer.resize(std::min<std::uint64_t>(64u << 10, stop - at));
     if (auto done = read(at, buffer); !done) return std::move(done).error();
-    const auto found = std::find_if(buffer.begin(), buffer.end(), [](std::byte b) { return b != std::byte{0}; });
-    if (found != buffer.end()) return size - at - static_cast<std::uint64_t>(found - buffer.begin());
+    const auto found =
+        std::find_if(buffer.begin(), buffer.end(), [](std::byte b) { return b != std::byte{0}; });
+    if (found != buffer.end())
+      return size - at - static_cast<std::uint64_t>(found - buffer.begin());
   }
   return std::uint64_t{0};
 }
 
 }  // namespace
 
-Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version, TarWalker::Read read,
+Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version,
+                                               TarWalker::Read read,
                                                const std::function<bool()>& proceed) {
   TarWalker walker(shard_bytes, read);
   IndexBuilder builder;
   TarMember member;
   for (std::uint64_t count = 0;; ++count) {
-    if (count % 256 == 0 && proceed && !proceed()) return Error(ErrorCode::cancelled, "indexing was stopped");
+    if (count % 256 == 0 && proceed && !proceed())
+      return Error(ErrorCode::cancelled, "indexing was stopped");
     const auto more = walker.next(member);
     if (!more) return more.error();
     if (!*more) break;

@@ -40,13 +40,16 @@ class TarIndex {
 
   // Checks everything once. Errors: corrupt_data (damaged, or made for another
   // version or size of the shard).
-  static Result<std::shared_ptr<const TarIndex>> open(Image image, std::uint64_t shard_bytes, const Digest& version);
+  static Result<std::shared_ptr<const TarIndex>> open(Image image, std::uint64_t shard_bytes,
+                                                      const Digest& version);
 
   std::uint64_t samples() const { return first_.size() - 1; }
   std::uint64_t members() const { return offsets_.size(); }
   // Members [first_member(i), first_member(i + 1)) are those of sample i.
   std::uint32_t first_member(std::uint64_t sample) const { return first_[sample]; }
-  Member member(std::uint64_t index) const { return {offsets_[index], sizes_[index], suffixes_[index]}; }
+  Member member(std::uint64_t index) const {
+    return {offsets_[index], sizes_[index], suffixes_[index]};
+  }
   std::uint32_t suffix_of(std::uint64_t member) const { return suffixes_[member]; }
   void key(std::uint64_t sample, std::string& key) const { keys_.get(sample, key); }
 
@@ -78,7 +81,8 @@ class TarIndex {
 // Errors: those of TarWalker; corrupt_data (a field twice in a sample, a key that
 // returns after its sample ended), unsupported (links, devices, sparse members),
 // naming the member.
-Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version, TarWalker::Read read,
+Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version,
+                                               TarWalker::Read read,
                                                const std::function<bool()>& proceed);
 
 // Writes the checksums of an image whose other bytes are set.

@@ -31,7 +31,8 @@ constexpr std::string_view kTemporary = ".tmp.";
 
 // Two threads of one process are not kept apart by the lock, so each has its own name.
 std::string temporary_name(const std::string& path) {
-  return path + std::string(kTemporary) + std::to_string(::getpid()) + "." + std::to_string(::gettid());
+  return path + std::string(kTemporary) + std::to_string(::getpid()) + "." +
+         std::to_string(::gettid());
 }
 
 // What builders left that died; the lock is held, so that none of another process lives.
@@ -40,7 +41,8 @@ void remove_left_over(const std::string& path) {
   std::error_code error;
   const std::string start = fs::path(path).filename().string() + std::string(kTemporary);
   const std::string own = start + std::to_string(::getpid()) + ".";
-  for (fs::directory_iterator it(fs::path(path).parent_path(), error), end; !error && it != end; it.increment(error)) {
+  for (fs::directory_iterator it(fs::path(path).parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
     const std::string name = it->path().filename().string();
     std::error_code ignored;  // gone already: what we want
     if (name.starts_with(start) && !name.starts_with(own)) fs::remove(it->path(), ignored);
@@ -59,12 +61,13 @@ void TarIndexFolder::log(LogLevel level, const std::string& key, std::string tex
 std::string TarIndexFolder::path_of(const Shard& shard) const {
   if (folder_.empty()) return {};
   const Digest version = digest_of(shard.version);
-  const std::string name = DigestBuilder().add(shard.uri).add(version.high).add(version.low).finish().hex();
+  const std::string name =
+      DigestBuilder().add(shard.uri).add(version.high).add(version.low).finish().hex();
   return folder_ + "/" + name.substr(0, 2) + "/" + name + ".tarindex";
 }
 
-Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(const Shard& shard,
-                                                              const std::function<bool()>& proceed) const {
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(
+    const Shard& shard, const std::function<bool()>& proceed) const {
   const Digest version = digest_of(shard.version);
   auto image = build_tar_index(shard.version.size, version, reader_of(shard), proceed);
   if (!image) return std::move(image).error().at_uri(shard.uri);
@@ -72,8 +75,8 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(const Shard& shard
 }
 
 // The published index; null when there is none that can be used.
-Result<std::shared_ptr<const TarIndex>> TarIndexFolder::find_published(const Shard& shard,
-                                                                       const std::string& path) const {
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::find_published(
+    const Shard& shard, const std::string& path) const {
   auto image = Image::map(path);
   if (!image) {
     if (image.error().code() == ErrorCode::not_found) return std::shared_ptr<const TarIndex>();
@@ -82,19 +85,21 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::find_published(const Sha
   auto index = TarIndex::open(*std::move(image), shard.version.size, digest_of(shard.version));
   if (index) return index;
   log(LogLevel::warning, "tar index " + path,
-      "the index of " + shard.uri + " is built again: " + index.error().message() + " (" + path + ")");
+      "the index of " + shard.uri + " is built again: " + index.error().message() + " (" + path +
+          ")");
   return std::shared_ptr<const TarIndex>();
 }
 
-Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build_and_publish(const Shard& shard, const std::string& path,
-                                                                          const std::function<bool()>& proceed) const {
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build_and_publish(
+    const Shard& shard, const std::string& path, const std::function<bool()>& proceed) const {
   remove_left_over(path);
   auto index = build(shard, proceed);
   if (!index) return index;
   const auto published = publish_file(path, temporary_name(path), (*index)->image(), Flush::none);
   if (!published) {
     log(LogLevel::warning, "tar index folder",
-        "tar indexes are kept in memory and built again next time: " + published.error().to_string());
+        "tar indexes are kept in memory and built again next time: " +
+            published.error().to_string());
     return index;
   }
   // From the file from now on: pages that nobody uses cost no memory.
@@ -102,15 +107,16 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build_and_publish(const 
   return mapped && *mapped ? mapped : index;
 }
 
-Result<std::shared_ptr<const TarIndex>> TarIndexFolder::get(const Shard& shard,
-                                                            const std::function<bool()>& proceed) const {
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::get(
+    const Shard& shard, const std::function<bool()>& proceed) const {
   const std::string path = path_of(shard);
   if (path.empty()) return build(shard, proceed);
   if (auto found = find_published(shard, path); found && *found) return found;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   auto lock = RecordLock::acquire(path + ".lock", proceed);
-  if (!lock && lock.error().code() == ErrorCode::cancelled) return std::move(lock).error().at_uri(shard.uri);
+  if (!lock && lock.error().code() == ErrorCode::cancelled)
+    return std::move(lock).error().at_uri(shard.uri);
   if (!lock) {
     log(LogLevel::warning, "tar index folder",
         "tar indexes are kept in memory and built again next time: " + lock.error().to_string());

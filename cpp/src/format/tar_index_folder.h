@@ -30,16 +30,19 @@ class TarIndexFolder {
   };
   // `proceed` is asked now and then, also while waiting; false: cancelled.
   // Errors: of the store and of build_tar_index, with the shard's URI.
-  Result<std::shared_ptr<const TarIndex>> get(const Shard& shard, const std::function<bool()>& proceed) const;
+  Result<std::shared_ptr<const TarIndex>> get(const Shard& shard,
+                                              const std::function<bool()>& proceed) const;
 
   // Where the index of this shard and version lies; "" without a folder.
   std::string path_of(const Shard& shard) const;
 
  private:
-  Result<std::shared_ptr<const TarIndex>> build(const Shard& shard, const std::function<bool()>& proceed) const;
-  Result<std::shared_ptr<const TarIndex>> find_published(const Shard& shard, const std::string& path) const;
-  Result<std::shared_ptr<const TarIndex>> build_and_publish(const Shard& shard, const std::string& path,
-                                                            const std::function<bool()>& proceed) const;
+  Result<std::shared_ptr<const TarIndex>> build(const Shard& shard,
+                                                const std::function<bool()>& proceed) const;
+  Result<std::shared_ptr<const TarIndex>> find_published(const Shard& shard,
+                                                         const std::string& path) const;
+  Result<std::shared_ptr<const TarIndex>> build_and_publish(
+      const Shard& shard, const std::string& path, const std::function<bool()>& proceed) const;
   void log(LogLevel level, const std::string& key, std::string text) const;
 
   std::string folder_;

@@ -12,12 +12,14 @@ namespace {
 constexpr std::uint32_t kNoField = ~std::uint32_t{0};
 
 // The fields of the first sample there is, in the order of its members.
-std::vector<Field> fields_of_first_sample(const std::vector<std::shared_ptr<const TarIndex>>& indexes) {
+std::vector<Field> fields_of_first_sample(
+    const std::vector<std::shared_ptr<const TarIndex>>& indexes) {
   std::vector<Field> fields;
   for (const auto& index : indexes) {
     if (index->samples() == 0) continue;
     for (std::uint32_t member = 0; member < index->first_member(1); ++member) {
-      fields.push_back({lower_case(index->suffix(index->suffix_of(member))), DType::bytes, std::nullopt, false});
+      fields.push_back(
+          {lower_case(index->suffix(index->suffix_of(member))), DType::bytes, std::nullopt, false});
     }
     break;
   }
@@ -29,7 +31,8 @@ class WebDatasetFormat final : public Format {
   explicit WebDatasetFormat(std::vector<std::shared_ptr<const TarIndex>> indexes)
       : fields_(fields_of_first_sample(indexes)), shards_(indexes.size()) {
     std::unordered_map<std::string, std::uint32_t> numbers;
-    for (const auto& field : fields_) numbers.emplace(field.name, static_cast<std::uint32_t>(numbers.size()));
+    for (const auto& field : fields_)
+      numbers.emplace(field.name, static_cast<std::uint32_t>(numbers.size()));
     std::vector<std::uint64_t> counts;
     for (std::size_t i = 0; i < indexes.size(); ++i) {
       counts.push_back(indexes[i]->samples());
@@ -46,7 +49,8 @@ class WebDatasetFormat final : public Format {
   std::uint64_t size() const override { return lookup_.size(); }
   std::span<const Field> fields() const override { return fields_; }
 
-  void locate(std::span<const std::uint64_t> samples, std::size_t field, std::span<Extent> out) const override {
+  void locate(std::span<const std::uint64_t> samples, std::size_t field,
+              std::span<Extent> out) const override {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const auto place = lookup_.find(samples[i]);
       out[i] = find_field(place, static_cast<std::uint32_t>(field));
@@ -97,7 +101,8 @@ class WebDatasetFormat final : public Format {
 
 }  // namespace
 
-std::unique_ptr<const Format> make_webdataset_format(std::vector<std::shared_ptr<const TarIndex>> indexes) {
+std::unique_ptr<const Format> make_webdataset_format(
+    std::vector<std::shared_ptr<const TarIndex>> indexes) {
   return std::make_unique<WebDatasetFormat>(std::move(indexes));
 }
 

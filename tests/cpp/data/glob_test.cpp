@@ -6,7 +6,9 @@ using namespace headpond;
 
 namespace {
 
-bool matches(const char* pattern, const char* text) { return Glob(pattern, Glob::Case::ignored).matches(text); }
+bool matches(const char* pattern, const char* text) {
+  return Glob(pattern, Glob::Case::ignored).matches(text);
+}
 
 std::vector<std::string> words(const char* text) {
   auto expanded = expand_braces(text);
@@ -77,7 +79,8 @@ TEST_CASE("expand_braces: ranges keep their zeros, lists their order, and both n
 }
 
 TEST_CASE("expand_braces: what is no range and no list stays as it is") {
-  for (const char* text : {"{a}", "{}", "{0..x}", "{", "}", "a{b", "{0..}", "{..3}", "}{"}) CHECK(words(text) == Words{text});
+  for (const char* text : {"{a}", "{}", "{0..x}", "{", "}", "a{b", "{0..}", "{..3}", "}{"})
+    CHECK(words(text) == Words{text});
   CHECK(words("{a{1,2}}") == Words{"{a1}", "{a2}"});
 }
 

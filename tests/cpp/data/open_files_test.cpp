@@ -24,7 +24,8 @@ const FilesOptions kUnlabelled{.pattern = "**/*", .folder_labels = false};
 
 TEST_CASE("open_files: samples are sorted by path bytes, classes by name, labels by class") {
   OpenFixture fixture;
-  for (const char* name : {"b/2", "a/1", "a/10", "a-b/3", "C/x", "a/sub/z", "\xc3\xa9/1"}) fixture.folder.write(name, name);
+  for (const char* name : {"b/2", "a/1", "a/10", "a-b/3", "C/x", "a/sub/z", "\xc3\xa9/1"})
+    fixture.folder.write(name, name);
   const auto dataset = open_files(fixture.all(), {}, fixture.context);
   REQUIRE(dataset);
   CHECK(keys(**dataset) == Names{"C/x", "a-b/3", "a/1", "a/10", "a/sub/z", "b/2", "\xc3\xa9/1"});
@@ -33,7 +34,8 @@ TEST_CASE("open_files: samples are sorted by path bytes, classes by name, labels
   CHECK(fixture.read(**dataset, extent_of(**dataset, 3, "data")) == "a/10");
 }
 
-TEST_CASE("open_files: the fingerprint knows names and arguments, not sizes, versions or the place") {
+TEST_CASE(
+    "open_files: the fingerprint knows names and arguments, not sizes, versions or the place") {
   OpenFixture one, two;
   for (auto* fixture : {&one, &two}) fixture->folder.write("a/x", fixture == &one ? "1" : "22");
   const auto first = *open_files(one.all(), {}, one.context);
@@ -49,11 +51,14 @@ TEST_CASE("open_files: the fingerprint knows names and arguments, not sizes, ver
 
 TEST_CASE("open_files: a pattern ignores case, and parts that begin with a dot are left out") {
   OpenFixture fixture;
-  for (const char* name : {"a/1.JPG", "a/2.jpg", "a/3.txt", "a/.4.jpg", ".git/5.jpg", "a/.x/6.jpg"}) {
+  for (const char* name :
+       {"a/1.JPG", "a/2.jpg", "a/3.txt", "a/.4.jpg", ".git/5.jpg", "a/.x/6.jpg"}) {
     fixture.folder.write(name, "x");
   }
-  CHECK(keys(**open_files(fixture.all(), {.pattern = "**/*.jpg"}, fixture.context)) == Names{"a/1.JPG", "a/2.jpg"});
-  CHECK(keys(**open_files(fixture.all(), {}, fixture.context)) == Names{"a/1.JPG", "a/2.jpg", "a/3.txt"});
+  CHECK(keys(**open_files(fixture.all(), {.pattern = "**/*.jpg"}, fixture.context)) ==
+        Names{"a/1.JPG", "a/2.jpg"});
+  CHECK(keys(**open_files(fixture.all(), {}, fixture.context)) ==
+        Names{"a/1.JPG", "a/2.jpg", "a/3.txt"});
 }
 
 TEST_CASE("open_files: a flat folder is an error that names label=None, which opens it") {
@@ -102,7 +107,8 @@ TEST_CASE("open_files: a zero-byte file is a sample of no bytes") {
 
 TEST_CASE("Source: a list's root is its longest common directory, whatever form its members have") {
   OpenFixture fixture;
-  for (const char* name : {"d/train/a/1", "d/train/a/2", "d/train/b/3", "d/train/c/4"}) fixture.folder.write(name, name);
+  for (const char* name : {"d/train/a/1", "d/train/a/2", "d/train/b/3", "d/train/c/4"})
+    fixture.folder.write(name, name);
   const auto open = [&](const Names& names) {
     auto dataset = open_files(fixture.source(names), {}, fixture.context);
     REQUIRE(dataset);
@@ -120,12 +126,15 @@ TEST_CASE("Source: a list's root is its longest common directory, whatever form 
   CHECK(open({"d/train/*/1", "d/train/c/4"}) == Names{"a/1", "c/4"});
 }
 
-TEST_CASE("Source: one file has its folder as root; file:// and paths relative to the working directory are the same") {
+TEST_CASE(
+    "Source: one file has its folder as root; file:// and paths relative to the working directory "
+    "are the same") {
   OpenFixture fixture;
   fixture.folder.write("a/x y", "1");
   const auto plain = *open_files(fixture.source({"a/x y"}), kUnlabelled, fixture.context);
   CHECK(plain->manifest().root().path == fixture.folder.path("a"));
-  const auto uri = *open_files({{"file://" + fixture.folder.path("a/x%20y")}, nullptr}, kUnlabelled, fixture.context);
+  const auto uri = *open_files({{"file://" + fixture.folder.path("a/x%20y")}, nullptr}, kUnlabelled,
+                               fixture.context);
   CHECK(uri->snapshot() == plain->snapshot());
   const auto relative = std::filesystem::proximate(fixture.folder.path("a/x y")).string();
   const auto from_here = *open_files({{relative}, nullptr}, kUnlabelled, fixture.context);
@@ -135,26 +144,60 @@ TEST_CASE("Source: one file has its folder as root; file:// and paths relative t
 
 TEST_CASE("Source: a name that looks like a pattern and exists is that name") {
   OpenFixture fixture;
-  for (const char* name : {"d/x[1].bin", "d/x1.bin", "d/what?", "d/50%.npy", "d/a+b=c:d", "d/caf\xe9"}) {
+  for (const char* name :
+       {"d/x[1].bin", "d/x1.bin", "d/what?", "d/50%.npy", "d/a+b=c:d", "d/caf\xe9"}) {
     fixture.folder.write(name, name);
   }
-  CHECK(keys(**open_files(fixture.source({"d/x[1].bin"}), kUnlabelled, fixture.context)) == Names{"x[1].bin"});
-  CHECK(keys(**open_files(fixture.source({"d/x[12].bin"}), kUnlabelled, fixture.context)) == Names{"x1.bin"});
+  CHECK(keys(**open_files(fixture.source({"d/x[1].bin"}), kUnlabelled, fixture.context)) ==
+        Names{"x[1].bin"});
+  CHECK(keys(**open_files(fixture.source({"d/x[12].bin"}), kUnlabelled, fixture.context)) ==
+        Names{"x1.bin"});
   const auto all = *open_files(fixture.source({"d"}), kUnlabelled, fixture.context);
   REQUIRE(all->size() == 6);
-  for (std::uint64_t i = 0; i < 6; ++i) CHECK(fixture.read(*all, extent_of(*all, i, "data")) == "d/" + all->key(i));
+  for (std::uint64_t i = 0; i < 6; ++i)
+    CHECK(fixture.read(*all, extent_of(*all, i, "data")) == "d/" + all->key(i));
 }
 
 TEST_CASE("Source: mistakes are named") {
   OpenFixture fixture;
   fixture.folder.write("a/1", "x");
   CHECK(open_files({}, {}, fixture.context).error().code() == ErrorCode::invalid_argument);
-  CHECK(open_files({{""}, nullptr}, {}, fixture.context).error().code() == ErrorCode::invalid_argument);
-  CHECK_THAT(open_files(fixture.source({"a", "a"}), {}, fixture.context).error().to_string(), ContainsSubstring("twice"));
-  CHECK(open_files(fixture.source({"a/*.x"}), {}, fixture.context).error().code() == ErrorCode::not_found);
-  CHECK_THAT(open_files({{"/a", "https://host/b"}, nullptr}, {}, fixture.context).error().to_string(),
-             ContainsSubstring("one store"));
-  CHECK(open_files({{"gopher://host/b"}, nullptr}, {}, fixture.context).error().code() == ErrorCode::unsupported);
+  CHECK(open_files({{""}, nullptr}, {}, fixture.context).error().code() ==
+        ErrorCode::invalid_argument);
+  CHECK_THAT(open_files(fixture.source({"a", "a"}), {}, fixture.context).error().to_string(),
+             ContainsSubstring("twice"));
+  CHECK(open_files(fixture.source({"a/*.x"}), {}, fixture.context).error().code() ==
+        ErrorCode::not_found);
+  CHECK_THAT(
+      open_files({{"/a", "https://host/b"}, nullptr}, {}, fixture.context).error().to_string(),
+      ContainsSubstring("one store"));
+  CHECK(open_files({{"gopher://host/b"}, nullptr}, {}, fixture.context).error().code() ==
+        ErrorCode::unsupported);
+}
+
+TEST_CASE("Source: links are followed; one that leads nowhere is an error with its path") {
+  OpenFixture fixture;
+  TempDir elsewhere;
+  elsewhere.write("x/1", "far");
+  fixture.folder.write("a/0", "near");
+  std::filesystem::create_directory_symlink(elsewhere.path("x"), fixture.folder.path("b"));
+  std::filesystem::create_symlink(elsewhere.path("x/1"), fixture.folder.path("a/link"));
+  const auto dataset = *open_files(fixture.all(), {}, fixture.context);
+  CHECK(keys(*dataset) == Names{"a/0", "a/link", "b/1"});
+  CHECK(fixture.read(*dataset, extent_of(*dataset, 1, "data")) == "far");
+  std::filesystem::create_symlink("nowhere", fixture.folder.path("a/dangling"));
+  const auto dangling = open_files(fixture.all(), {}, fixture.context);
+  REQUIRE(!dangling);
+  CHECK_THAT(dangling.error().to_string(), ContainsSubstring("a/dangling"));
+}
+
+TEST_CASE("list_source: the objects of a folder, for a manifest of its own") {
+  OpenFixture fixture;
+  for (const char* name : {"b/2", "a/1", ".x/3"}) fixture.folder.write(name, name);
+  const auto manifest = list_source(fixture.all(), fixture.context);
+  REQUIRE(manifest);
+  CHECK((*manifest)->size() == 2);
+  CHECK((*manifest)->object_size(1) == 3);
 }
 
 TEST_CASE("Source: a manifest stands for its listing, filtered by the pattern") {
@@ -196,7 +239,9 @@ TEST_CASE("Dataset: locate and describe say where a sample lies") {
   CHECK(ranges->at(0).range == ByteRange{0, 5});
   CHECK(dataset->locate(1).error().code() == ErrorCode::invalid_argument);
   const Error error = dataset->describe(Error(ErrorCode::corrupt_data, "bad"), 0, std::nullopt);
-  CHECK(error.to_string() == "sample 0 (key \"a/1\") of " + fixture.folder.path("a/1") + "[0, 5): bad");
+  CHECK(error.to_string() ==
+        "sample 0 (key \"a/1\") of " + fixture.folder.path("a/1") + "[0, 5): bad");
   CHECK(error.sample_index() == 0);
-  CHECK_THAT(dataset->field_index("image").error().message(), ContainsSubstring("\"data\", \"label\""));
+  CHECK_THAT(dataset->field_index("image").error().message(),
+             ContainsSubstring("\"data\", \"label\""));
 }

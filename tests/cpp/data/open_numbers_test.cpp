@@ -7,7 +7,8 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 std::string npy(const std::string& descr, const std::string& shape, const std::string& data) {
-  const std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
+  const std::string header =
+      "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
   std::string file = std::string("\x93NUMPY\x01\0", 8);
   file += static_cast<char>(header.size());
   file += '\0';
@@ -52,10 +53,12 @@ TEST_CASE("open_records: a remainder is an error that names file and remainder")
   OpenFixture fixture;
   fixture.folder.write("a.bin", "12345678");
   fixture.folder.write("b.bin", "1234567");
-  const auto text = message(open_records(fixture.all(), records(DType::int32, {}), fixture.context), ErrorCode::corrupt_data);
+  const auto text = message(open_records(fixture.all(), records(DType::int32, {}), fixture.context),
+                            ErrorCode::corrupt_data);
   CHECK_THAT(text, ContainsSubstring("b.bin"));
   CHECK_THAT(text, ContainsSubstring("3 bytes remain"));
-  CHECK_THAT(message(open_records(fixture.all(), records(DType::int32, {}, 10), fixture.context), ErrorCode::corrupt_data),
+  CHECK_THAT(message(open_records(fixture.all(), records(DType::int32, {}, 10), fixture.context),
+                     ErrorCode::corrupt_data),
              ContainsSubstring("header"));
 }
 
@@ -80,7 +83,8 @@ TEST_CASE("open_records: .npy files that do not fit are named") {
     CHECK_THAT(said, ContainsSubstring("2.npy"));
     return said;
   };
-  CHECK_THAT(text(npy("<i8", "(1,)", "aaaaaaaa"), {}, ErrorCode::invalid_argument), ContainsSubstring("int64"));
+  CHECK_THAT(text(npy("<i8", "(1,)", "aaaaaaaa"), {}, ErrorCode::invalid_argument),
+             ContainsSubstring("int64"));
   text(npy("<i4", "(1, 2)", "aaaaaaaa"), {}, ErrorCode::invalid_argument);
   text(npy("<i4", "()", "aaaa"), {}, ErrorCode::invalid_argument);
   text(npy("<i4", "(2,)", "aaaa"), {}, ErrorCode::corrupt_data);
@@ -92,16 +96,22 @@ TEST_CASE("open_records: .npy files that do not fit are named") {
 TEST_CASE("open_records: raw records need a dtype, and a shape with bytes") {
   OpenFixture fixture;
   fixture.folder.write("a.bin", "12");
-  CHECK_THAT(message(open_records(fixture.all(), {}, fixture.context), ErrorCode::invalid_argument), ContainsSubstring("dtype"));
-  message(open_records(fixture.all(), records(DType::uint8, {0}), fixture.context), ErrorCode::invalid_argument);
-  message(open_records(fixture.all(), records(DType::bytes, {1}), fixture.context), ErrorCode::invalid_argument);
-  message(open_records(fixture.all(), records(DType::uint8, {~std::uint64_t{0}, 2}), fixture.context), ErrorCode::invalid_argument);
+  CHECK_THAT(message(open_records(fixture.all(), {}, fixture.context), ErrorCode::invalid_argument),
+             ContainsSubstring("dtype"));
+  message(open_records(fixture.all(), records(DType::uint8, {0}), fixture.context),
+          ErrorCode::invalid_argument);
+  message(open_records(fixture.all(), records(DType::bytes, {1}), fixture.context),
+          ErrorCode::invalid_argument);
+  message(
+      open_records(fixture.all(), records(DType::uint8, {~std::uint64_t{0}, 2}), fixture.context),
+      ErrorCode::invalid_argument);
 }
 
 TEST_CASE("open_records: only empty files are an error, an empty one among others is not") {
   OpenFixture fixture;
   fixture.folder.write("a.bin", "");
-  message(open_records(fixture.all(), records(DType::uint8, {2}), fixture.context), ErrorCode::invalid_argument);
+  message(open_records(fixture.all(), records(DType::uint8, {2}), fixture.context),
+          ErrorCode::invalid_argument);
   fixture.folder.write("b.bin", "12");
   CHECK((*open_records(fixture.all(), records(DType::uint8, {2}), fixture.context))->size() == 1);
 }
@@ -118,7 +128,8 @@ TEST_CASE("open_records: a record behind 4 GiB is found") {
   }
   const auto dataset = *open_records(fixture.all(), records(DType::int64, {}), fixture.context);
   CHECK(dataset->size() == bytes / 8);
-  CHECK(fixture.read(*dataset, extent_of(*dataset, (std::uint64_t{1} << 29) + 1, "data")) == "wanted!!");
+  CHECK(fixture.read(*dataset, extent_of(*dataset, (std::uint64_t{1} << 29) + 1, "data")) ==
+        "wanted!!");
 }
 
 TEST_CASE("open_tokens: windows never cross files, tails are left out and counted") {
@@ -133,7 +144,8 @@ TEST_CASE("open_tokens: windows never cross files, tails are left out and counte
   CHECK(fixture.read(*dataset, extent_of(*dataset, 2, "tokens")) == "gghh");
   REQUIRE(dataset->notes().size() == 1);
   CHECK_THAT(dataset->notes()[0], ContainsSubstring("3 tokens at the end of 3 files"));
-  const auto overlapping = *open_tokens(fixture.all(), tokens(DType::uint16, 2, 1), fixture.context);
+  const auto overlapping =
+      *open_tokens(fixture.all(), tokens(DType::uint16, 2, 1), fixture.context);
   CHECK(overlapping->size() == 6);
   CHECK(fixture.read(*overlapping, extent_of(*overlapping, 1, "tokens")) == "bbcc");
   CHECK(overlapping->fingerprint() != dataset->fingerprint());
@@ -147,7 +159,8 @@ TEST_CASE("open_tokens: the number of windows is exact for all small sizes") {
       for (std::uint64_t stride = 1; stride <= 8; ++stride) {
         std::uint64_t expected = 0;
         for (std::uint64_t at = 0; at + window <= size; at += stride) ++expected;
-        const auto dataset = open_tokens(fixture.all(), tokens(DType::uint8, window, stride), fixture.context);
+        const auto dataset =
+            open_tokens(fixture.all(), tokens(DType::uint8, window, stride), fixture.context);
         CHECK((dataset ? (*dataset)->size() : 0) == expected);
       }
     }
@@ -157,13 +170,18 @@ TEST_CASE("open_tokens: the number of windows is exact for all small sizes") {
 TEST_CASE("open_tokens: mistakes are named") {
   OpenFixture fixture;
   fixture.folder.write("a", "12345");
-  CHECK_THAT(message(open_tokens(fixture.all(), tokens(DType::uint16, 2), fixture.context), ErrorCode::corrupt_data),
+  CHECK_THAT(message(open_tokens(fixture.all(), tokens(DType::uint16, 2), fixture.context),
+                     ErrorCode::corrupt_data),
              ContainsSubstring("1 remain"));
-  CHECK_THAT(message(open_tokens(fixture.all(), tokens(DType::uint8, 6), fixture.context), ErrorCode::invalid_argument),
+  CHECK_THAT(message(open_tokens(fixture.all(), tokens(DType::uint8, 6), fixture.context),
+                     ErrorCode::invalid_argument),
              ContainsSubstring("5 tokens"));
-  message(open_tokens(fixture.all(), tokens(DType::uint8, 0), fixture.context), ErrorCode::invalid_argument);
-  message(open_tokens(fixture.all(), tokens(DType::bytes, 1), fixture.context), ErrorCode::invalid_argument);
-  message(open_tokens(fixture.all(), tokens(DType::int64, ~std::uint64_t{0}), fixture.context), ErrorCode::invalid_argument);
+  message(open_tokens(fixture.all(), tokens(DType::uint8, 0), fixture.context),
+          ErrorCode::invalid_argument);
+  message(open_tokens(fixture.all(), tokens(DType::bytes, 1), fixture.context),
+          ErrorCode::invalid_argument);
+  message(open_tokens(fixture.all(), tokens(DType::int64, ~std::uint64_t{0}), fixture.context),
+          ErrorCode::invalid_argument);
 }
 
 TEST_CASE("open_tokens: an .npy file of the asked dtype is read behind its header") {
@@ -171,16 +189,19 @@ TEST_CASE("open_tokens: an .npy file of the asked dtype is read behind its heade
   fixture.folder.write("a.npy", npy("<u2", "(3,)", "aabbcc"));
   const auto dataset = *open_tokens(fixture.all(), tokens(DType::uint16, 2, 1), fixture.context);
   CHECK(fixture.read(*dataset, extent_of(*dataset, 1, "tokens")) == "bbcc");
-  message(open_tokens(fixture.all(), tokens(DType::uint32, 1), fixture.context), ErrorCode::invalid_argument);
+  message(open_tokens(fixture.all(), tokens(DType::uint32, 1), fixture.context),
+          ErrorCode::invalid_argument);
 }
 
 TEST_CASE("open_arrays: rows of held arrays, in the order they were given") {
   const std::vector<float> y = {1, 2, 3};
   const std::vector<std::uint16_t> x = {1, 2, 3, 4, 5, 6};
   const auto column = [](const char* name, DType dtype, Shape shape, auto& data) {
-    return ArrayColumn{name, dtype, false, std::move(shape), 3, std::as_bytes(std::span(data)), nullptr};
+    return ArrayColumn{name,   dtype, false, std::move(shape), 3, std::as_bytes(std::span(data)),
+                       nullptr};
   };
-  const auto dataset = open_arrays({column("y", DType::float32, {}, y), column("x", DType::uint16, {2}, x)});
+  const auto dataset =
+      open_arrays({column("y", DType::float32, {}, y), column("x", DType::uint16, {2}, x)});
   REQUIRE(dataset);
   CHECK((*dataset)->size() == 3);
   CHECK((*dataset)->fields()[0].name == "y");
@@ -200,7 +221,8 @@ TEST_CASE("open_arrays: unequal lengths are an error naming both; no rows are a 
     static const std::byte data[16] = {};
     return ArrayColumn{name, DType::uint8, false, {}, rows, std::span(data).first(rows), nullptr};
   };
-  const auto text = message(open_arrays({column("a", 3), column("b", 4)}), ErrorCode::invalid_argument);
+  const auto text =
+      message(open_arrays({column("a", 3), column("b", 4)}), ErrorCode::invalid_argument);
   CHECK_THAT(text, ContainsSubstring("\"a\" has 3 rows, \"b\" has 4"));
   message(open_arrays({}), ErrorCode::invalid_argument);
   message(open_arrays({column("a", 1), column("a", 1)}), ErrorCode::invalid_argument);

@@ -41,7 +41,8 @@ std::vector<std::string> warnings(LogQueue& log) {
 }
 
 void write_file(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(text.data(), static_cast<std::streamsize>(text.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
 struct ShardsFixture : OpenFixture {
@@ -58,7 +59,8 @@ TEST_CASE("open_webdataset: shards in name order are one sequence of samples") {
   fixture.folder.write("s-0001.tar", shard(1, 3));
   fixture.folder.write("s-0000.tar", shard(0, 2));
   fixture.folder.write("notes.txt", "not a shard");
-  for (const auto& source : {fixture.all(), fixture.source({"s-{0000..0001}.tar"}), fixture.source({"*.tar"})}) {
+  for (const auto& source :
+       {fixture.all(), fixture.source({"s-{0000..0001}.tar"}), fixture.source({"*.tar"})}) {
     const auto dataset = open_webdataset(source, fixture.context);
     REQUIRE(dataset);
     CHECK(keys(**dataset) == std::vector<std::string>{"0-0", "0-1", "1-0", "1-1", "1-2"});
@@ -98,8 +100,9 @@ TEST_CASE("open_webdataset: a damaged index is built again with one warning") {
   REQUIRE(fixture.open());
   const std::string path = index_files(fixture.context.index_folder).at(0);
   const std::string whole = TempDir().read(path);
-  for (const std::string& damage : {std::string(), whole.substr(0, 100), std::string(whole.size(), 'x'),
-                                    whole.substr(0, whole.size() - 1)}) {
+  for (const std::string& damage :
+       {std::string(), whole.substr(0, 100), std::string(whole.size(), 'x'),
+        whole.substr(0, whole.size() - 1)}) {
     ShardsFixture fresh;  // its own log
     write_file(path, damage);
     fresh.context.index_folder = fixture.context.index_folder;
@@ -114,7 +117,9 @@ TEST_CASE("open_webdataset: a damaged index is built again with one warning") {
   }
 }
 
-TEST_CASE("open_webdataset: without a folder, or with one that cannot be written, the index is in memory") {
+TEST_CASE(
+    "open_webdataset: without a folder, or with one that cannot be written, the index is in "
+    "memory") {
   ShardsFixture fixture;
   fixture.folder.write("s.tar", shard(0, 3));
   fixture.context.index_folder = "";
@@ -162,10 +167,46 @@ TEST_CASE("open_webdataset: openings at once all succeed and leave one index a s
   CHECK(index_files(fixture.context.index_folder).size() == 6);
 }
 
+TEST_CASE("open_webdataset: a member behind one of 5 GiB is found") {
+  ShardsFixture fixture;
+  const std::uint64_t big = (std::uint64_t{5} << 30) + 1;
+  const std::uint64_t padded = (big + 511) / 512 * 512;
+  const std::string path =
+      fixture.folder.write("s.tar", TarWriter::header({.name = "0.bin", .size = big}));
+  std::filesystem::resize_file(path, 512 + padded);
+  std::ofstream(path, std::ios::binary | std::ios::app)
+      << TarWriter().file("1.bin", "ok").end().bytes();
+  const auto dataset = *fixture.open();
+  REQUIRE(dataset->size() == 2);
+  CHECK(extent_of(*dataset, 0, "bin").size == big);
+  CHECK(fixture.read(*dataset, extent_of(*dataset, 1, "bin")) == "ok");
+}
+
+TEST_CASE(
+    "open_webdataset: a shard cut anywhere is an error that names it, or whole but for its end "
+    "mark") {
+  ShardsFixture fixture;
+  fixture.context.index_folder = "";
+  const std::string whole = shard(0, 1);
+  for (std::size_t size = 0; size < whole.size(); size += 97) {
+    fixture.folder.write("s.tar", std::string_view(whole).substr(0, size));
+    const auto dataset = fixture.open();
+    if (dataset) {
+      CHECK((*dataset)->size() == 1);
+      // Less than both members only together with the note.
+      CHECK((size >= 2560 || !(*dataset)->notes().empty()));
+    } else {
+      CHECK(dataset.error().code() == ErrorCode::corrupt_data);
+      CHECK(dataset.error().uri() == fixture.folder.path("s.tar"));
+    }
+  }
+}
+
 TEST_CASE("open_webdataset: errors name shard and member") {
   ShardsFixture fixture;
   fixture.folder.write("a.tar", shard(0, 1));
-  fixture.folder.write("b.tar", TarWriter().file("0.a", "1").file("1.a", "2").file("0.b", "3").end().bytes());
+  fixture.folder.write(
+      "b.tar", TarWriter().file("0.a", "1").file("1.a", "2").file("0.b", "3").end().bytes());
   const auto dataset = fixture.open();
   REQUIRE(!dataset);
   CHECK(dataset.error().code() == ErrorCode::corrupt_data);
@@ -176,7 +217,8 @@ TEST_CASE("open_webdataset: errors name shard and member") {
 
 TEST_CASE("open_webdataset: what was left out is noted") {
   ShardsFixture fixture;
-  fixture.folder.write("a.tar", TarWriter().file("x.jpg", "1").file("README", "2").member('5', "d/").bytes());
+  fixture.folder.write(
+      "a.tar", TarWriter().file("x.jpg", "1").file("README", "2").member('5', "d/").bytes());
   fixture.folder.write("b.tar", TarWriter().end().bytes());
   fixture.folder.write("c.tar", shard(0, 1) + std::string(1024, '\0') + shard(1, 1));
   const auto dataset = *fixture.open();
@@ -201,7 +243,8 @@ TEST_CASE("open_webdataset: nothing to read is an error") {
 
 TEST_CASE("open_webdataset: progress may stop the indexing, and every thread has ended then") {
   ShardsFixture fixture;
-  for (int i = 0; i < 50; ++i) fixture.folder.write("s" + std::to_string(100 + i) + ".tar", shard(i, 5));
+  for (int i = 0; i < 50; ++i)
+    fixture.folder.write("s" + std::to_string(100 + i) + ".tar", shard(i, 5));
   const auto caller = std::this_thread::get_id();
   bool elsewhere = false;
   fixture.context.progress = [&](const char* what, std::uint64_t, std::uint64_t) {

@@ -8,8 +8,9 @@ using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("DType: every name is parsed back, with its size") {
   const std::pair<const char*, std::size_t> types[] = {
-      {"bool", 1},   {"int8", 1},    {"uint8", 1},    {"int16", 2},   {"uint16", 2},  {"int32", 4}, {"uint32", 4},
-      {"int64", 8},  {"uint64", 8},  {"float16", 2},  {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"bytes", 1}};
+      {"bool", 1},     {"int8", 1},    {"uint8", 1},   {"int16", 2},  {"uint16", 2},
+      {"int32", 4},    {"uint32", 4},  {"int64", 8},   {"uint64", 8}, {"float16", 2},
+      {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"bytes", 1}};
   for (const auto& [name, size] : types) {
     const auto dtype = parse_dtype(name);
     REQUIRE(dtype);
@@ -29,7 +30,8 @@ TEST_CASE("DType: NumPy's codes name the same types") {
 }
 
 TEST_CASE("DType: what is not a type of ours is refused, and the error lists ours") {
-  for (const char* text : {"", "<", "float", "int65", "object", "|O", "<U4", "c8", "M8[ns]", "i 8"}) {
+  for (const char* text :
+       {"", "<", "float", "int65", "object", "|O", "<U4", "c8", "M8[ns]", "i 8"}) {
     const auto dtype = parse_dtype(text);
     REQUIRE(!dtype);
     CHECK(dtype.error().code() == ErrorCode::invalid_argument);
@@ -47,9 +49,11 @@ TEST_CASE("byte_size: a product beyond 63 bits is an error, also beside a zero")
   CHECK(*byte_size({}, DType::int64) == 8);
   CHECK(*byte_size({3, 4}, DType::float32) == 48);
   CHECK(*byte_size({3, 0}, DType::float32) == 0);
-  CHECK(*byte_size({(std::uint64_t{1} << 60) - 1}, DType::int64) == ((std::uint64_t{1} << 60) - 1) * 8);
-  for (const Shape& shape : {Shape{std::uint64_t{1} << 60}, Shape{std::uint64_t{1} << 32, std::uint64_t{1} << 32},
-                             Shape{~std::uint64_t{0}}, Shape{std::uint64_t{1} << 62, 4, 0}}) {
+  CHECK(*byte_size({(std::uint64_t{1} << 60) - 1}, DType::int64) ==
+        ((std::uint64_t{1} << 60) - 1) * 8);
+  for (const Shape& shape :
+       {Shape{std::uint64_t{1} << 60}, Shape{std::uint64_t{1} << 32, std::uint64_t{1} << 32},
+        Shape{~std::uint64_t{0}}, Shape{std::uint64_t{1} << 62, 4, 0}}) {
     const auto size = byte_size(shape, DType::int64);
     REQUIRE(!size);
     CHECK(size.error().code() == ErrorCode::corrupt_data);

@@ -35,7 +35,8 @@ void check_against_scan(const std::vector<std::uint64_t>& counts) {
   for (std::uint32_t shard = 0; shard < counts.size(); ++shard) {
     for (std::uint64_t row = 0; row < counts[shard]; ++row, ++sample) {
       const auto place = lookup.find(sample);
-      if (place.shard != shard || place.row != row) FAIL("sample " << sample << " of " << counts.size() << " shards");
+      if (place.shard != shard || place.row != row)
+        FAIL("sample " << sample << " of " << counts.size() << " shards");
     }
   }
   CHECK(lookup.size() == sample);
@@ -43,7 +44,8 @@ void check_against_scan(const std::vector<std::uint64_t>& counts) {
 
 }  // namespace
 
-TEST_CASE("ShardLookup: equals a scan for every way to fill up to five shards with up to four samples") {
+TEST_CASE(
+    "ShardLookup: equals a scan for every way to fill up to five shards with up to four samples") {
   for (std::size_t shards = 0; shards <= 5; ++shards) {
     std::vector<std::uint64_t> counts(shards);
     std::uint64_t ways = 1;
@@ -101,12 +103,13 @@ TEST_CASE("FilesFormat: without labels there is one field") {
 }
 
 TEST_CASE("RecordsFormat: records lie behind their file's header, file after file") {
-  const auto format = make_records_format(objects({{"a", 28}, {"b", 8}, {"c", 36}}), {{4, 2}, {8, 0}, {0, 3}},
-                                          {DType::float32, true}, {3});
+  const auto format = make_records_format(objects({{"a", 28}, {"b", 8}, {"c", 36}}),
+                                          {{4, 2}, {8, 0}, {0, 3}}, {DType::float32, true}, {3});
   REQUIRE(format);
   CHECK((*format)->fields()[0] == Field{"data", DType::float32, Shape{3}, true});
   const auto extents = locate_all(**format, 0);
-  const std::vector<Extent> expected = {{0, 4, 12}, {0, 16, 12}, {2, 0, 12}, {2, 12, 12}, {2, 24, 12}};
+  const std::vector<Extent> expected = {
+      {0, 4, 12}, {0, 16, 12}, {2, 0, 12}, {2, 12, 12}, {2, 24, 12}};
   REQUIRE(extents.size() == expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(same(extents[i], expected[i]));
   CHECK((*format)->key(3) == "c:1");
@@ -114,29 +117,32 @@ TEST_CASE("RecordsFormat: records lie behind their file's header, file after fil
 }
 
 TEST_CASE("TokensFormat: windows may overlap and never cross files") {
-  const auto format = make_tokens_format(objects({{"a", 20}, {"b", 20}}), {{0, 3}, {0, 3}}, {DType::uint16, false},
-                                         {4, 3});
+  const auto format = make_tokens_format(objects({{"a", 20}, {"b", 20}}), {{0, 3}, {0, 3}},
+                                         {DType::uint16, false}, {4, 3});
   REQUIRE(format);
   const auto extents = locate_all(**format, 0);
-  const std::vector<Extent> expected = {{0, 0, 8}, {0, 6, 8}, {0, 12, 8}, {1, 0, 8}, {1, 6, 8}, {1, 12, 8}};
+  const std::vector<Extent> expected = {{0, 0, 8}, {0, 6, 8}, {0, 12, 8},
+                                        {1, 0, 8}, {1, 6, 8}, {1, 12, 8}};
   REQUIRE(extents.size() == expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(same(extents[i], expected[i]));
 }
 
 TEST_CASE("RecordsFormat: an offset behind 4 GiB is exact, one behind 2^63 refused") {
   const std::uint64_t records = (std::uint64_t{5} << 30) / 12;
-  const auto format = make_records_format(objects({{"a", records * 12 + 7}}), {{7, records}}, {DType::uint8, false}, {12});
+  const auto format = make_records_format(objects({{"a", records * 12 + 7}}), {{7, records}},
+                                          {DType::uint8, false}, {12});
   Extent extent;
   const std::uint64_t last = records - 1;
   (*format)->locate({&last, 1}, 0, {&extent, 1});
   CHECK(same(extent, {0, 7 + last * 12, 12}));
-  CHECK(!make_records_format(objects({{"a", 1}}), {{0, std::uint64_t{1} << 62}}, {DType::int64, false}, {}));
+  CHECK(!make_records_format(objects({{"a", 1}}), {{0, std::uint64_t{1} << 62}},
+                             {DType::int64, false}, {}));
 }
 
 TEST_CASE("ArraysFormat: row i of every column is sample i") {
-  const auto format = make_arrays_format({{{"y", DType::int64, Shape{}, false}, 1, 8},
-                                          {{"x", DType::float32, Shape{2}, false}, 0, 8}},
-                                         3);
+  const auto format = make_arrays_format(
+      {{{"y", DType::int64, Shape{}, false}, 1, 8}, {{"x", DType::float32, Shape{2}, false}, 0, 8}},
+      3);
   CHECK(same(locate_all(*format, 0)[2], {1, 16, 8}));
   CHECK(same(locate_all(*format, 1)[1], {0, 8, 8}));
 }

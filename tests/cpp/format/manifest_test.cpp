@@ -11,7 +11,9 @@ using namespace headpond;
 
 namespace {
 
-ObjectInfo object(std::string name, std::uint64_t size = 1) { return {std::move(name), {size, 5, 7, "", false}}; }
+ObjectInfo object(std::string name, std::uint64_t size = 1) {
+  return {std::move(name), {size, 5, 7, "", false}};
+}
 
 std::string name_at(const Manifest& manifest, std::uint64_t index) {
   std::string name;
@@ -22,8 +24,9 @@ std::string name_at(const Manifest& manifest, std::uint64_t index) {
 std::shared_ptr<const Manifest> many(std::size_t count) {
   std::vector<ObjectInfo> objects;
   for (std::size_t i = 0; i < count; ++i) {
-    objects.push_back({"class-" + std::to_string(i % 7) + "/" + std::to_string(i), {i, static_cast<std::int64_t>(i) * 3,
-                       i * 5, i % 3 == 0 ? "etag-" + std::to_string(i) : "", i % 2 == 0}});
+    objects.push_back({"class-" + std::to_string(i % 7) + "/" + std::to_string(i),
+                       {i, static_cast<std::int64_t>(i) * 3, i * 5,
+                        i % 3 == 0 ? "etag-" + std::to_string(i) : "", i % 2 == 0}});
   }
   return *Manifest::build(*Uri::parse("/data"), std::move(objects));
 }
@@ -31,8 +34,10 @@ std::shared_ptr<const Manifest> many(std::size_t count) {
 }  // namespace
 
 TEST_CASE("Manifest: the order is that of the names' bytes, whatever came first") {
-  std::vector<std::string> names = {"b", "a", "C", "10", "2", "\xc3\xa9", "a/b", "a-b", "a.b", "e\xcc\x81", "caf\xe9"};
-  std::vector<std::string> expected = {"10", "2", "C", "a", "a-b", "a.b", "a/b", "b", "caf\xe9", "e\xcc\x81", "\xc3\xa9"};
+  std::vector<std::string> names = {"b",   "a",   "C",   "10",        "2",      "\xc3\xa9",
+                                    "a/b", "a-b", "a.b", "e\xcc\x81", "caf\xe9"};
+  std::vector<std::string> expected = {"10",  "2", "C",       "a",         "a-b",     "a.b",
+                                       "a/b", "b", "caf\xe9", "e\xcc\x81", "\xc3\xa9"};
   for (int turn = 0; turn < 2; ++turn) {
     std::vector<ObjectInfo> objects;
     for (const auto& name : names) objects.push_back(object(name));
@@ -64,8 +69,10 @@ TEST_CASE("Manifest: what was put in comes out, built and loaded, for sizes roun
 
 TEST_CASE("Manifest: the same name twice, an empty name and an unknown size are refused") {
   const Uri root = *Uri::parse("/r");
-  CHECK(Manifest::build(root, {object("a"), object("b"), object("a")}).error().message().find("\"a\"") !=
-        std::string::npos);
+  CHECK(Manifest::build(root, {object("a"), object("b"), object("a")})
+            .error()
+            .message()
+            .find("\"a\"") != std::string::npos);
   CHECK(!Manifest::build(root, {object("")}));
   CHECK(!Manifest::build(root, {object(std::string("a\0b", 3))}));
   CHECK(!Manifest::build(root, {{"a", {}}}));
@@ -88,7 +95,8 @@ TEST_CASE("Manifest: digests tell names, sizes and versions apart") {
   const auto base = (*Manifest::build(root, {object("a", 1), object("b", 2)}))->digests();
   const auto renamed = (*Manifest::build(root, {object("a", 1), object("c", 2)}))->digests();
   const auto resized = (*Manifest::build(root, {object("a", 1), object("b", 3)}))->digests();
-  const auto touched = (*Manifest::build(root, {object("a", 1), {"b", {2, 6, 7, "", false}}}))->digests();
+  const auto touched =
+      (*Manifest::build(root, {object("a", 1), {"b", {2, 6, 7, "", false}}}))->digests();
   CHECK((renamed.names != base.names && renamed.sizes == base.sizes));
   CHECK((resized.names == base.names && resized.sizes != base.sizes));
   CHECK((touched.sizes == base.sizes && touched.versions != base.versions));
@@ -112,7 +120,8 @@ TEST_CASE("Manifest: a file cut at any byte, or with any byte changed, is corrup
   }
 }
 
-TEST_CASE("Manifest: a newer format is unsupported, a missing file not found, a folder not regular") {
+TEST_CASE(
+    "Manifest: a newer format is unsupported, a missing file not found, a folder not regular") {
   const TempDir folder;
   REQUIRE(many(3)->save(folder.path("m")));
   std::string file = folder.read("m");
@@ -136,7 +145,8 @@ TEST_CASE("FrontCodedNames: damaged blobs are read within their bounds") {
   std::mt19937 random(1);
   for (int turn = 0; turn < 2000; ++turn) {
     std::vector<std::byte> blob(writer.blob().begin(), writer.blob().end());
-    for (int change = 0; change < 3; ++change) blob[random() % blob.size()] = static_cast<std::byte>(random());
+    for (int change = 0; change < 3; ++change)
+      blob[random() % blob.size()] = static_cast<std::byte>(random());
     const FrontCodedNames names(200, Column<std::uint64_t>(offsets), blob);
     std::string name;
     for (std::uint64_t i = 0; i < 200; ++i) {

@@ -37,7 +37,8 @@ struct Pipe {
 
 }  // namespace
 
-TEST_CASE("TarIndexFolder: who finds a shard being indexed waits for that index and reads nothing") {
+TEST_CASE(
+    "TarIndexFolder: who finds a shard being indexed waits for that index and reads nothing") {
   const TempDir folder;
   MemoryStore store;
   store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").file("b.x", "2").end().bytes()));
@@ -123,5 +124,6 @@ TEST_CASE("RecordLock: the file goes with the lock, and comes again") {
     CHECK(std::filesystem::exists(path));
   }
   CHECK(!std::filesystem::exists(path));
-  CHECK(RecordLock::acquire(folder.path("none/x.lock"), nullptr).error().code() == ErrorCode::not_found);
+  CHECK(RecordLock::acquire(folder.path("none/x.lock"), nullptr).error().code() ==
+        ErrorCode::not_found);
 }

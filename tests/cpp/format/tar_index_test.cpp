@@ -6,9 +6,9 @@
 #include <random>
 
 #include "format/formats.h"
+#include "support/bytes.h"
 #include "support/catch.h"
 #include "support/tar_writer.h"
-#include "support/bytes.h"
 
 using namespace headpond;
 using Catch::Matchers::ContainsSubstring;
@@ -36,7 +36,9 @@ std::shared_ptr<const TarIndex> index_of(const std::string& tar) {
   return *index;
 }
 
-std::string content(const std::string& tar, const Extent& extent) { return tar.substr(extent.offset, extent.size); }
+std::string content(const std::string& tar, const Extent& extent) {
+  return tar.substr(extent.offset, extent.size);
+}
 
 std::vector<Extent> locate_all(const Format& format, std::size_t field) {
   std::vector<std::uint64_t> samples(format.size());
@@ -77,7 +79,8 @@ TEST_CASE("TarIndex: samples of several shards follow each other; a shard's end 
   const std::string first = TarWriter().file("a.x", "1").file("b.x", "2").end().bytes();
   const std::string empty = TarWriter().end().bytes();
   const std::string last = TarWriter().file("b.x", "3").end().bytes();
-  const auto format = make_webdataset_format({index_of(empty), index_of(first), index_of(empty), index_of(last)});
+  const auto format =
+      make_webdataset_format({index_of(empty), index_of(first), index_of(empty), index_of(last)});
   CHECK(format->shard_counts() == std::vector<std::uint64_t>{0, 2, 0, 1});
   const auto extents = locate_all(*format, 0);
   CHECK(extents[0].object == 1);
@@ -86,7 +89,8 @@ TEST_CASE("TarIndex: samples of several shards follow each other; a shard's end 
   CHECK(format->key(2) == "b");
 }
 
-TEST_CASE("TarIndex: folders, metadata, hidden names and names without field are skipped and counted") {
+TEST_CASE(
+    "TarIndex: folders, metadata, hidden names and names without field are skipped and counted") {
   const auto index = index_of(TarWriter()
                                   .member('5', "d.dir/")
                                   .file("__meta__/info.json", "{}")
@@ -105,7 +109,9 @@ TEST_CASE("TarIndex: folders, metadata, hidden names and names without field are
   CHECK(index->skipped().other == 1);
 }
 
-TEST_CASE("TarIndex: a field twice, a key that returns, links, devices and sparse members are errors with the member") {
+TEST_CASE(
+    "TarIndex: a field twice, a key that returns, links, devices and sparse members are errors "
+    "with the member") {
   const auto check = [](const std::string& tar, ErrorCode code, const char* member) {
     const auto image = build(tar);
     REQUIRE(!image);
@@ -113,9 +119,12 @@ TEST_CASE("TarIndex: a field twice, a key that returns, links, devices and spars
     CHECK_THAT(image.error().message(), ContainsSubstring(std::string("\"") + member + "\""));
     CHECK(image.error().range());
   };
-  check(TarWriter().file("a.jpg", "1").file("a.jpg", "2").end().bytes(), ErrorCode::corrupt_data, "a.jpg");
-  check(TarWriter().file("a.jpg", "1").file("a.JPG", "2").end().bytes(), ErrorCode::corrupt_data, "a.JPG");
-  check(TarWriter().file("0.a", "1").file("1.a", "2").file("0.b", "3").end().bytes(), ErrorCode::corrupt_data, "0.b");
+  check(TarWriter().file("a.jpg", "1").file("a.jpg", "2").end().bytes(), ErrorCode::corrupt_data,
+        "a.jpg");
+  check(TarWriter().file("a.jpg", "1").file("a.JPG", "2").end().bytes(), ErrorCode::corrupt_data,
+        "a.JPG");
+  check(TarWriter().file("0.a", "1").file("1.a", "2").file("0.b", "3").end().bytes(),
+        ErrorCode::corrupt_data, "0.b");
   check(TarWriter().member('2', "a.jpg").end().bytes(), ErrorCode::unsupported, "a.jpg");
   check(TarWriter().member('1', "a.jpg").end().bytes(), ErrorCode::unsupported, "a.jpg");
   check(TarWriter().member('3', "a.dev").end().bytes(), ErrorCode::unsupported, "a.dev");
@@ -174,7 +183,8 @@ TEST_CASE("TarIndex: archives that Python's tarfile wrote in three formats give 
   CHECK(keys_of("gnu.tar") == with_long_names);
   CHECK(keys_of("pax.tar") == with_long_names);
   CHECK(keys_of("pax_times.tar") == Keys{"a/0001", "a/0002"});
-  CHECK(keys_of("ustar.tar") == Keys{"a/0001", "a/0002", std::string(150, 'p') + "/" + std::string(90, 'n')});
+  CHECK(keys_of("ustar.tar") ==
+        Keys{"a/0001", "a/0002", std::string(150, 'p') + "/" + std::string(90, 'n')});
 }
 
 TEST_CASE("TarIndex: at most 32 bytes a member beside the names") {
@@ -192,9 +202,11 @@ TEST_CASE("TarIndex: at most 32 bytes a member beside the names") {
 }
 
 TEST_CASE("TarIndex: one that is cut, changed or of another shard is refused") {
-  const std::string tar = TarWriter().file("a.jpg", "1").file("a.cls", "2").file("b.jpg", "3").end().bytes();
+  const std::string tar =
+      TarWriter().file("a.jpg", "1").file("a.cls", "2").file("b.jpg", "3").end().bytes();
   const auto image = *build(tar);
-  const auto open = [&](std::vector<std::byte> bytes, Digest version = kVersion, std::uint64_t extra = 0) {
+  const auto open = [&](std::vector<std::byte> bytes, Digest version = kVersion,
+                        std::uint64_t extra = 0) {
     return TarIndex::open(Image(std::move(bytes)), tar.size() + extra, version);
   };
   REQUIRE(open(image));
@@ -212,14 +224,16 @@ TEST_CASE("TarIndex: one that is cut, changed or of another shard is refused") {
 
 TEST_CASE("TarIndex: a well-sealed one with wrong numbers stays within its bounds") {
   TarWriter tar;
-  for (int i = 0; i < 100; ++i) tar.file("k" + std::to_string(i) + ".jpg", "12").file("k" + std::to_string(i) + ".cls", "1");
+  for (int i = 0; i < 100; ++i)
+    tar.file("k" + std::to_string(i) + ".jpg", "12").file("k" + std::to_string(i) + ".cls", "1");
   tar.end();
   const auto image = *build(tar.bytes());
   std::mt19937 random(5);
   int accepted = 0;
   for (int turn = 0; turn < 5000; ++turn) {
     auto changed = image;
-    for (int change = 0; change < 2; ++change) changed[16 + random() % (changed.size() - 16)] = static_cast<std::byte>(random());
+    for (int change = 0; change < 2; ++change)
+      changed[16 + random() % (changed.size() - 16)] = static_cast<std::byte>(random());
     seal_tar_index(changed);
     const auto index = TarIndex::open(Image(std::move(changed)), tar.bytes().size(), kVersion);
     if (!index) continue;

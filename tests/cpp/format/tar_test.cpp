@@ -28,15 +28,18 @@ struct Walk {
 // `size`: of the archive, whose bytes behind `bytes` are zero.
 Walk walk(const std::string& bytes, std::optional<std::uint64_t> size = {}) {
   Walk result;
-  TarWalker walker(size.value_or(bytes.size()), [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
-    result.bytes_read += out.size();
-    std::memset(out.data(), 0, out.size());
-    if (offset + out.size() > size.value_or(bytes.size())) return Error(ErrorCode::internal, "read past the end");
-    if (offset < bytes.size()) {
-      std::memcpy(out.data(), bytes.data() + offset, std::min<std::uint64_t>(out.size(), bytes.size() - offset));
-    }
-    return {};
-  });
+  TarWalker walker(size.value_or(bytes.size()),
+                   [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+                     result.bytes_read += out.size();
+                     std::memset(out.data(), 0, out.size());
+                     if (offset + out.size() > size.value_or(bytes.size()))
+                       return Error(ErrorCode::internal, "read past the end");
+                     if (offset < bytes.size()) {
+                       std::memcpy(out.data(), bytes.data() + offset,
+                                   std::min<std::uint64_t>(out.size(), bytes.size() - offset));
+                     }
+                     return {};
+                   });
   for (TarMember member;;) {
     const auto more = walker.next(member);
     if (!more) {
@@ -89,28 +92,34 @@ TEST_CASE("TarWalker: large data are jumped over, not read") {
 TEST_CASE("TarWalker: long names come from prefix, GNU and pax headers") {
   const std::string name = std::string(150, 'd') + "/" + std::string(140, 'f') + ".jpg";
   TarWriter tar;
-  tar.raw(TarWriter::header({.name = std::string(90, 'f') + ".jpg", .size = 1, .prefix = std::string(150, 'd')}))
+  tar.raw(TarWriter::header(
+              {.name = std::string(90, 'f') + ".jpg", .size = 1, .prefix = std::string(150, 'd')}))
       .raw(TarWriter::padded("1"));
   tar.member('L', "././@LongLink", name + '\0').file(name.substr(0, 100), "22");
-  tar.member('x', "PaxHeaders/x", TarWriter::pax_record("mtime", "1.5") + TarWriter::pax_record("path", name))
+  tar.member('x', "PaxHeaders/x",
+             TarWriter::pax_record("mtime", "1.5") + TarWriter::pax_record("path", name))
       .file("short", "333");
   const auto result = walk(tar.end().bytes());
   REQUIRE(!result.error);
-  CHECK(result.names() == std::vector<std::string>{std::string(150, 'd') + "/" + std::string(90, 'f') + ".jpg", name,
-                                                   name});
+  CHECK(result.names() ==
+        std::vector<std::string>{std::string(150, 'd') + "/" + std::string(90, 'f') + ".jpg", name,
+                                 name});
   CHECK(result.members[1].header_offset + 512 * 3 == result.members[1].data_offset);
 }
 
 TEST_CASE("TarWalker: GNU archives have times where others have a prefix") {
   const auto result = walk(TarWriter()
-                               .raw(TarWriter::header({.name = "a.txt", .size = 0, .prefix = "07777777777",
+                               .raw(TarWriter::header({.name = "a.txt",
+                                                       .size = 0,
+                                                       .prefix = "07777777777",
                                                        .magic = std::string("ustar  \0", 8)}))
                                .end()
                                .bytes());
   CHECK(result.names() == std::vector<std::string>{"a.txt"});
 }
 
-TEST_CASE("TarWalker: what a pax header says holds for the next member only, a global one for all") {
+TEST_CASE(
+    "TarWalker: what a pax header says holds for the next member only, a global one for all") {
   TarWriter tar;
   tar.member('g', "global", TarWriter::pax_record("comment", "hello"));
   tar.member('x', "x", TarWriter::pax_record("path", "renamed")).file("a", "1").file("b", "2");
@@ -135,16 +144,17 @@ TEST_CASE("TarWalker: sizes over 8 GiB are read in base-256 and from pax") {
     const std::string tail = TarWriter().file("small.txt", "ok").end().bytes();
     // A sparse archive: head, hole, tail.
     std::vector<TarMember> members;
-    TarWalker walker(start + padded + tail.size(), [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        const std::uint64_t at = offset + i;
-        char c = '\0';
-        if (at < start) c = tar.bytes()[at];
-        if (at >= start + padded) c = tail[at - start - padded];
-        out[i] = static_cast<std::byte>(c);
-      }
-      return {};
-    });
+    TarWalker walker(start + padded + tail.size(),
+                     [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+                       for (std::size_t i = 0; i < out.size(); ++i) {
+                         const std::uint64_t at = offset + i;
+                         char c = '\0';
+                         if (at < start) c = tar.bytes()[at];
+                         if (at >= start + padded) c = tail[at - start - padded];
+                         out[i] = static_cast<std::byte>(c);
+                       }
+                       return {};
+                     });
     for (TarMember member; *walker.next(member);) members.push_back(member);
     REQUIRE(members.size() == 2);
     CHECK(members[0].size == big);
@@ -155,10 +165,12 @@ TEST_CASE("TarWalker: sizes over 8 GiB are read in base-256 and from pax") {
 
 TEST_CASE("TarWalker: numbers that are none are refused") {
   for (const std::string& field :
-       {std::string("0000000000x"), std::string("-0000000001"), std::string("99999999999"), std::string(12, '\xff'),
-        base256(std::uint64_t{1} << 63), base256(~std::uint64_t{0}), std::string("\x81\0\0\0\0\0\0\0\0\0\0\0", 12),
+       {std::string("0000000000x"), std::string("-0000000001"), std::string("99999999999"),
+        std::string(12, '\xff'), base256(std::uint64_t{1} << 63), base256(~std::uint64_t{0}),
+        std::string("\x81\0\0\0\0\0\0\0\0\0\0\0", 12),
         std::string("\x80\0\0\1\0\0\0\0\0\0\0\0", 12)}) {
-    const auto result = walk(TarWriter().raw(TarWriter::header({.name = "a", .size_field = field})).end().bytes());
+    const auto result =
+        walk(TarWriter().raw(TarWriter::header({.name = "a", .size_field = field})).end().bytes());
     REQUIRE(result.error);
     CHECK(result.error->code() == ErrorCode::corrupt_data);
     CHECK(result.error->range() == ByteRange{0, 512});
@@ -177,7 +189,8 @@ TEST_CASE("TarWalker: a blank size, leading spaces and signed checksums are acce
 
 TEST_CASE("TarWalker: a wrong checksum is corrupt, at the first header and at a later one") {
   const std::string bad = TarWriter::header({.name = "a", .sum_error = 1});
-  CHECK_THAT(walk(TarWriter().raw(bad).end().bytes()).error->message(), ContainsSubstring("not a tar archive"));
+  CHECK_THAT(walk(TarWriter().raw(bad).end().bytes()).error->message(),
+             ContainsSubstring("not a tar archive"));
   const auto later = walk(TarWriter().file("x", "1").raw(bad).end().bytes());
   REQUIRE(later.error);
   CHECK(later.error->range() == ByteRange{1024, 1536});
@@ -185,9 +198,15 @@ TEST_CASE("TarWalker: a wrong checksum is corrupt, at the first header and at a 
 }
 
 TEST_CASE("TarWalker: what is no tar archive is named") {
-  const std::pair<std::string, std::string> starts[] = {
-      {"\x1f\x8b\x08", "gzip"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"\xfd" "7zXZ", "xz"}, {"BZh9", "bzip2"},
-      {"<!DOCTYPE html>", "HTML"}, {"PK\x03\x04", "zip"}, {"\xff\xd8\xff\xe0", "JPEG"}};
+  const std::pair<std::string, std::string> starts[] = {{"\x1f\x8b\x08", "gzip"},
+                                                        {"\x28\xb5\x2f\xfd", "zstd"},
+                                                        {"\xfd"
+                                                         "7zXZ",
+                                                         "xz"},
+                                                        {"BZh9", "bzip2"},
+                                                        {"<!DOCTYPE html>", "HTML"},
+                                                        {"PK\x03\x04", "zip"},
+                                                        {"\xff\xd8\xff\xe0", "JPEG"}};
   for (const auto& [start, name] : starts) {
     const auto result = walk(TarWriter::padded(start + std::string(600, 'z')));
     REQUIRE(result.error);
@@ -197,9 +216,13 @@ TEST_CASE("TarWalker: what is no tar archive is named") {
   CHECK_THAT(walk("").error->message(), ContainsSubstring("empty"));
 }
 
-TEST_CASE("TarWalker: an archive cut at any byte is an error or has all its whole members, never other ones") {
+TEST_CASE(
+    "TarWalker: an archive cut at any byte is an error or has all its whole members, never other "
+    "ones") {
   TarWriter tar;
-  tar.file("a", "12345").member('x', "x", TarWriter::pax_record("path", "long")).file("b", std::string(700, 'y'));
+  tar.file("a", "12345")
+      .member('x', "x", TarWriter::pax_record("path", "long"))
+      .file("b", std::string(700, 'y'));
   const std::size_t members_end = tar.bytes().size();
   const std::size_t data_end = tar.last_offset() + 700;
   tar.end();
@@ -225,7 +248,8 @@ TEST_CASE("TarWalker: an archive cut at any byte is an error or has all its whol
 
 TEST_CASE("TarWalker: one zero block between members is passed, two are the end") {
   const std::string zero(512, '\0');
-  CHECK(walk(TarWriter().file("a", "1").raw(zero).file("b", "2").end().bytes()).members.size() == 2);
+  CHECK(walk(TarWriter().file("a", "1").raw(zero).file("b", "2").end().bytes()).members.size() ==
+        2);
   const auto joined = walk(TarWriter().file("a", "1").end().file("b", "2").end().bytes());
   CHECK(joined.members.size() == 1);
   CHECK(joined.end == 2 * 1024);
@@ -233,11 +257,13 @@ TEST_CASE("TarWalker: one zero block between members is passed, two are the end"
 
 TEST_CASE("TarWalker: pax records that do not add up are corrupt") {
   for (const std::string& data :
-       {std::string("9999999999 path=x\n"), std::string("5 path=x\n"), std::string("path=x\n"), std::string("11 path=abc"),
-        std::string("0 \n"), std::string("2 \n"), std::string("-5 path=x\n"), std::string("7 path\n"),
+       {std::string("9999999999 path=x\n"), std::string("5 path=x\n"), std::string("path=x\n"),
+        std::string("11 path=abc"), std::string("0 \n"), std::string("2 \n"),
+        std::string("-5 path=x\n"), std::string("7 path\n"),
         std::string("18446744073709551617 a=b\n"), TarWriter::pax_record("size", "-1"),
         TarWriter::pax_record("size", "9223372036854775808"), TarWriter::pax_record("size", ""),
-        TarWriter::pax_record("path", std::string("a\0b", 3)), TarWriter::pax_record("path", std::string(70000, 'a'))}) {
+        TarWriter::pax_record("path", std::string("a\0b", 3)),
+        TarWriter::pax_record("path", std::string(70000, 'a'))}) {
     const auto result = walk(TarWriter().member('x', "x", data).file("a", "1").end().bytes());
     REQUIRE(result.error);
     CHECK(result.error->code() == ErrorCode::corrupt_data);
@@ -247,8 +273,9 @@ TEST_CASE("TarWalker: pax records that do not add up are corrupt") {
 
 TEST_CASE("TarWalker: extended headers are bounded before anything is allocated") {
   for (const char type : {'x', 'g', 'L', 'K'}) {
-    const auto result = walk(TarWriter::header({.name = "x", .size = std::uint64_t{7} << 30, .type = type}),
-                             std::uint64_t{8} << 30);
+    const auto result =
+        walk(TarWriter::header({.name = "x", .size = std::uint64_t{7} << 30, .type = type}),
+             std::uint64_t{8} << 30);
     REQUIRE(result.error);
     CHECK_THAT(result.error->message(), ContainsSubstring("allowed"));
     CHECK(result.bytes_read <= 64 * 1024);
@@ -268,7 +295,9 @@ TEST_CASE("TarWalker: kinds of members are told apart, and only files have data"
   for (const char type : {'1', '2', '3', '4', '5', '6'}) {
     tar.raw(TarWriter::header({.name = std::string("t") + type, .size = 5000, .type = type}));
   }
-  tar.raw(TarWriter::header({.name = "old/", .type = '\0'})).member('7', "contiguous", "x").member('V', "label", "abc");
+  tar.raw(TarWriter::header({.name = "old/", .type = '\0'}))
+      .member('7', "contiguous", "x")
+      .member('V', "label", "abc");
   tar.member('x', "x", TarWriter::pax_record("GNU.sparse.major", "1")).file("sparse", "map");
   const auto result = walk(tar.end().bytes());
   REQUIRE(!result.error);
@@ -276,7 +305,8 @@ TEST_CASE("TarWalker: kinds of members are told apart, and only files have data"
   const Kind expected[] = {Kind::link,   Kind::link,   Kind::device, Kind::device, Kind::folder,
                            Kind::device, Kind::folder, Kind::file,   Kind::other,  Kind::sparse};
   REQUIRE(result.members.size() == std::size(expected));
-  for (std::size_t i = 0; i < std::size(expected); ++i) CHECK(result.members[i].kind == expected[i]);
+  for (std::size_t i = 0; i < std::size(expected); ++i)
+    CHECK(result.members[i].kind == expected[i]);
 }
 
 TEST_CASE("TarName: the key ends at the first dot of the last part") {
