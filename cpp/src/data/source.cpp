@@ -158,8 +158,17 @@ Result<Found> list_directory(const Uri& directory, std::string_view suffix, Open
   return Found{directory, *std::move(objects)};
 }
 
+// Does the pattern match a folder above the object? Then it means what is in there.
+bool matches_folder_of(const Glob& glob, std::string_view name) {
+  for (auto slash = name.find('/'); slash != name.npos; slash = name.find('/', slash + 1)) {
+    if (glob.matches(name.substr(0, slash))) return true;
+  }
+  return false;
+}
+
 // The directory before the first part with a wild card, and the pattern below it.
-Result<Found> list_pattern(const Uri& uri, OpenContext& context) {
+// `suffix`: of objects in folders that match.
+Result<Found> list_pattern(const Uri& uri, std::string_view suffix, OpenContext& context) {
   const auto wild = uri.path.find_first_of("*?[");
   const auto slash = uri.path.rfind('/', wild);
   const std::string directory =
@@ -171,7 +180,10 @@ Result<Found> list_pattern(const Uri& uri, OpenContext& context) {
   auto objects = list_objects(**store, uri.path.substr(below, wild - below), context);
   if (!objects) return std::move(objects).error().at_uri(base.to_string());
   const Glob glob(std::string_view(uri.path).substr(below));
-  std::erase_if(*objects, [&](const ObjectInfo& object) { return !glob.matches(object.name); });
+  std::erase_if(*objects, [&](const ObjectInfo& object) {
+    if (glob.matches(object.name)) return false;
+    return !ends_with_ignoring_case(object.name, suffix) || !matches_folder_of(glob, object.name);
+  });
   if (objects->empty()) {
     return Error(ErrorCode::not_found, "no object matches this pattern").at_uri(uri.to_string());
   }
@@ -275,7 +287,7 @@ Result<std::vector<Found>> find_all(const std::vector<Uri>& places, std::string_
     if (*plain) {
       all.push_back(**std::move(plain));
     } else {
-      auto matched = list_pattern(place, context);
+      auto matched = list_pattern(place, suffix, context);
       if (!matched) return std::move(matched).error();
       all.push_back(*std::move(matched));
     }

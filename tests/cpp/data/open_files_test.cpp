@@ -123,6 +123,8 @@ TEST_CASE("Source: a list's root is its longest common directory, whatever form 
   CHECK(open({"d/train/b/3", "d/train/a/2"}) == Names{"a/2", "b/3"});
   CHECK(open({"d/train/{c,a}"}) == Names{"a/1", "a/2", "c/4"});
   CHECK(open({"d/train/*/[23]"}) == Names{"a/2", "b/3"});
+  CHECK(open({"d/train/*"}) == Names{"a/1", "a/2", "b/3", "c/4"});
+  CHECK(open({"d/train/[ab]"}) == Names{"a/1", "a/2", "b/3"});
   CHECK(open({"d/train/*/1", "d/train/c/4"}) == Names{"a/1", "c/4"});
 }
 
