@@ -53,6 +53,20 @@ int read_files(LocalFixture& local, int count) {
   return 0;
 }
 
+// Lowers RLIMIT_NOFILE; gives it back so that files can be removed afterwards.
+class FewHandles {
+ public:
+  explicit FewHandles(rlim_t count) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const struct rlimit few = {count, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewHandles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  struct rlimit before_ = {};
+};
+
 bool forbid_io_uring(int error_number) {
   const struct sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -126,8 +140,7 @@ TEST_CASE("1,000 files by range within 64 handles, on both backends") {
             LocalFixture local(with_backend(backend));
             for (int i = 0; i < 1000; ++i)
               local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
-            struct rlimit limit = {64, 64};
-            if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 77;
+            const FewHandles few(64);
             return read_files(local, 1000);
           }) == 0);
   }
@@ -146,8 +159,7 @@ TEST_CASE(
               local.put("f" + std::to_string(i), pattern(100, static_cast<unsigned>(i)));
             Bytes out(1);
             static_cast<void>(read_blocking(local.store(), "f0", 0, out));  // starts the backend
-            struct rlimit limit = {64, 64};
-            if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 77;
+            const FewHandles few(64);
             if (const int result = read_files(local, 80); result != 0) return result;
             while (dup(0) >= 0) {
             }
