@@ -181,7 +181,8 @@ py::array numpy_array(const py::dtype& dtype, std::vector<py::ssize_t> shape, st
 }
 
 py::capsule memory_capsule(std::shared_ptr<const void> owner) {
-  return py::capsule(new Owner(std::move(owner)), [](void* held) { delete static_cast<Owner*>(held); });
+  return py::capsule(new Owner(std::move(owner)),
+                     [](void* held) { delete static_cast<Owner*>(held); });
 }
 
 }  // namespace headpond::python

@@ -37,13 +37,15 @@ BatchExport::Column& BatchExport::column(std::size_t position, const BatchField&
   return column;
 }
 
-py::object BatchExport::array(Column& column, DType dtype, std::vector<std::int64_t> shape, std::byte* data) {
+py::object BatchExport::array(Column& column, DType dtype, std::vector<std::int64_t> shape,
+                              std::byte* data) {
   if (options_.host_view) {
     const auto* slab = dynamic_cast<const HostSlab*>(slab_.get());
     const auto* part = slab == nullptr ? nullptr : slab->find(data);
     if (part != nullptr) {
       const auto first = static_cast<std::size_t>(data - part->memory.data());
-      return options_.host_view(part->object, first, std::string(name_of(dtype)), shape_tuple(shape));
+      return options_.host_view(part->object, first, std::string(name_of(dtype)),
+                                shape_tuple(shape));
     }
   }
   if (options_.as == ExportOptions::As::numpy) {
@@ -56,10 +58,12 @@ py::object BatchExport::array(Column& column, DType dtype, std::vector<std::int6
       column.numpy_dtype = headpond::python::numpy_dtype(dtype);
     }
     if (!base_) base_ = memory_capsule(slab_);
-    return numpy_array(py::reinterpret_borrow<py::dtype>(*type), {shape.begin(), shape.end()}, data, base_);
+    return numpy_array(py::reinterpret_borrow<py::dtype>(*type), {shape.begin(), shape.end()}, data,
+                       base_);
   }
   Array array(dtype, std::move(shape), data, Memory(slab_));
-  if (options_.as == ExportOptions::As::converted) return options_.convert(array.dlpack(false, false));
+  if (options_.as == ExportOptions::As::converted)
+    return options_.convert(array.dlpack(false, false));
   return py::cast(std::move(array));
 }
 
@@ -82,10 +86,12 @@ py::dict BatchExport::operator()(Batch batch) {
       dict[column.key] = keys(batch);
       continue;
     }
-    py::object values = array(column, field.dtype, {field.shape.begin(), field.shape.end()}, field.data);
+    py::object values =
+        array(column, field.dtype, {field.shape.begin(), field.shape.end()}, field.data);
     if (field.kind == BatchField::Kind::ragged) {
-      values = options_.ragged(column.key, values,
-                               array(column, DType::int64, {rows + 1}, reinterpret_cast<std::byte*>(field.offsets)));
+      values = options_.ragged(
+          column.key, values,
+          array(column, DType::int64, {rows + 1}, reinterpret_cast<std::byte*>(field.offsets)));
     }
     dict[column.key] = std::move(values);
     if (field.kind == BatchField::Kind::array && field.lengths != nullptr) {

@@ -15,9 +15,9 @@ namespace headpond::python {
 struct ExportOptions {
   enum class As { numpy, array, converted };
   As as = As::numpy;
-  pybind11::object convert;   // converted: called with a DLPack capsule
-  pybind11::object ragged;    // called with (field, values, offsets)
-  pybind11::object host_view; // host memory: called with (object, first byte, dtype name, shape)
+  pybind11::object convert;    // converted: called with a DLPack capsule
+  pybind11::object ragged;     // called with (field, values, offsets)
+  pybind11::object host_view;  // host memory: called with (object, first byte, dtype name, shape)
 };
 
 // Batches to dicts of arrays over the same memory. With the GIL; one consumer at a time.
@@ -36,7 +36,8 @@ class BatchExport {
     pybind11::object numpy_dtype;
   };
   Column& column(std::size_t position, const BatchField& field);
-  pybind11::object array(Column& column, DType dtype, std::vector<std::int64_t> shape, std::byte* data);
+  pybind11::object array(Column& column, DType dtype, std::vector<std::int64_t> shape,
+                         std::byte* data);
   pybind11::list keys(const Batch& batch) const;
 
   std::shared_ptr<const Dataset> dataset_;

@@ -1,5 +1,3 @@
-#include "headpond/dataset.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -12,6 +10,7 @@
 #include "array.h"
 #include "bindings.h"
 #include "errors.h"
+#include "headpond/dataset.h"
 #include "text.h"
 #include "typed.h"
 
@@ -24,16 +23,20 @@ using DatasetPtr = std::shared_ptr<const Dataset>;
 
 // Dataset is bound as non-const; it has no non-const members.
 using BoundDataset = std::shared_ptr<Dataset>;
-BoundDataset bound(DatasetPtr dataset) { return std::const_pointer_cast<Dataset>(std::move(dataset)); }
+BoundDataset bound(DatasetPtr dataset) {
+  return std::const_pointer_cast<Dataset>(std::move(dataset));
+}
 
-Source make_source(const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest) {
+Source make_source(const std::vector<py::bytes>& paths,
+                   const std::optional<std::shared_ptr<Manifest>>& manifest) {
   return {{paths.begin(), paths.end()}, manifest.value_or(nullptr)};
 }
 
 // Opening on a thread that may be interrupted: `progress` (or None) is called with the GIL
 // a few times a second, and signals are looked for.
 template <class Open>
-auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress, Open&& call) {
+auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress,
+            Open&& call) {
   using Steady = std::chrono::steady_clock;
   const auto held = engine.get();
   OpenContext context;
@@ -60,7 +63,8 @@ auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::obj
 }
 
 template <class Open>
-BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress, Open&& call) {
+BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress,
+                  Open&& call) {
   return bound(opened(engine, index_folder, progress, std::forward<Open>(call)));
 }
 
@@ -72,7 +76,8 @@ py::typing::List<FieldTuple> fields(const Dataset& dataset) {
     py::object shape = py::none();
     if (field.shape) {
       py::tuple extents(field.shape->size());
-      for (std::size_t i = 0; i < field.shape->size(); ++i) extents[i] = py::int_((*field.shape)[i]);
+      for (std::size_t i = 0; i < field.shape->size(); ++i)
+        extents[i] = py::int_((*field.shape)[i]);
       shape = std::move(extents);
     }
     list.append(py::make_tuple(text(field.name), std::string(name_of(field.dtype)), shape));
@@ -82,16 +87,18 @@ py::typing::List<FieldTuple> fields(const Dataset& dataset) {
 
 std::uint64_t checked(const Dataset& dataset, std::uint64_t index) {
   if (index < dataset.size()) return index;
-  raise(Error(ErrorCode::invalid_argument, "no sample " + std::to_string(index) + " among " +
-                                               std::to_string(dataset.size())));
+  raise(Error(ErrorCode::invalid_argument,
+              "no sample " + std::to_string(index) + " among " + std::to_string(dataset.size())));
 }
 
 // Whole samples for ds[i], read on the calling thread.
 class SampleReader {
  public:
-  SampleReader(const Dataset& dataset, std::shared_ptr<Store> store) : dataset_(dataset), store_(std::move(store)) {}
+  SampleReader(const Dataset& dataset, std::shared_ptr<Store> store)
+      : dataset_(dataset), store_(std::move(store)) {}
 
-  py::typing::List<NamedValues> read(const std::vector<std::uint64_t>& samples, const std::vector<std::size_t>& fields) {
+  py::typing::List<NamedValues> read(const std::vector<std::uint64_t>& samples,
+                                     const std::vector<std::size_t>& fields) {
     py::typing::List<NamedValues> values;
     for (std::size_t i = 0; i < samples.size(); ++i) values.append(NamedValues());
     for (const auto field : fields) locate(samples, field, values);
@@ -150,9 +157,10 @@ class SampleReader {
     }
     py::array array(numpy_dtype(field.dtype), shape);
     if (static_cast<std::size_t>(array.nbytes()) != size) {
-      raise(dataset_.describe(Error(ErrorCode::corrupt_data, "its " + std::to_string(size) + " bytes are no " +
-                                                                 std::string(name_of(field.dtype)) + " array"),
-                              read.sample, read.field));
+      raise(dataset_.describe(
+          Error(ErrorCode::corrupt_data, "its " + std::to_string(size) + " bytes are no " +
+                                             std::string(name_of(field.dtype)) + " array"),
+          read.sample, read.field));
     }
     read.out = {static_cast<std::byte*>(array.mutable_data()), size};
     read.value = std::move(array);
@@ -171,8 +179,9 @@ class SampleReader {
       auto outcome = read_blocking(*store_, name, read.extent.offset, read.out, version);
       if (!outcome) return dataset_.describe(std::move(outcome).error(), read.sample, read.field);
       if (outcome->bytes < read.out.size()) {
-        return dataset_.describe(Error(ErrorCode::object_changed, "the object ends within the sample"), read.sample,
-                                 read.field);
+        return dataset_.describe(
+            Error(ErrorCode::object_changed, "the object ends within the sample"), read.sample,
+            read.field);
       }
     }
     return std::nullopt;
@@ -192,8 +201,9 @@ class SampleReader {
   std::vector<Read> reads_;
 };
 
-py::typing::List<NamedValues> read_samples(const BoundDataset& dataset, const PyEngine& engine, const std::vector<std::uint64_t>& samples,
-                      const std::optional<std::vector<std::string>>& names) {
+py::typing::List<NamedValues> read_samples(const BoundDataset& dataset, const PyEngine& engine,
+                                           const std::vector<std::uint64_t>& samples,
+                                           const std::optional<std::vector<std::string>>& names) {
   for (const auto sample : samples) checked(*dataset, sample);
   std::vector<std::size_t> fields;
   if (names) {
@@ -206,8 +216,8 @@ py::typing::List<NamedValues> read_samples(const BoundDataset& dataset, const Py
 }
 
 // A column over the memory of an array that `drops` lets go of in time.
-ArrayColumn make_column(const std::string& name, const std::string& dtype, bool swapped, const py::array& array,
-                        const std::shared_ptr<DeferredDrops>& drops) {
+ArrayColumn make_column(const std::string& name, const std::string& dtype, bool swapped,
+                        const py::array& array, const std::shared_ptr<DeferredDrops>& drops) {
   ArrayColumn column;
   column.name = name;
   column.dtype = value_or_raise(parse_dtype(dtype));
@@ -216,7 +226,8 @@ ArrayColumn make_column(const std::string& name, const std::string& dtype, bool 
   for (py::ssize_t axis = 1; axis < array.ndim(); ++axis) {
     column.shape.push_back(static_cast<std::uint64_t>(array.shape(axis)));
   }
-  column.bytes = {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())};
+  column.bytes = {static_cast<const std::byte*>(array.data()),
+                  static_cast<std::size_t>(array.nbytes())};
   column.hold = DeferredDrops::hold(drops, array);
   return column;
 }
@@ -238,57 +249,73 @@ std::optional<DType> optional_dtype(const std::optional<std::string>& name) {
 }
 
 void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops) {
-  module.def("list_source",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const py::object& progress) {
-               const auto source = make_source(paths, std::nullopt);
-               return std::const_pointer_cast<Manifest>(
-                   opened(engine, py::bytes(), progress,
-                          [&](OpenContext& context) { return headpond::list_source(source, context); }));
-             },
-             py::arg("engine"), py::arg("paths"), py::arg("progress"));
-  module.def("open_files",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
-                const py::bytes& index_folder, const py::object& progress, const std::string& pattern,
-                bool folder_labels) {
-               const auto source = make_source(paths, manifest);
-               return open(engine, index_folder, progress, [&](OpenContext& context) {
-                 return headpond::open_files(source, {pattern, folder_labels}, context);
-               });
-             },
-             py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
-             py::arg("pattern"), py::arg("folder_labels"));
-  module.def("open_webdataset",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
-                const py::bytes& index_folder, const py::object& progress) {
-               const auto source = make_source(paths, manifest);
-               return open(engine, index_folder, progress,
-                           [&](OpenContext& context) { return headpond::open_webdataset(source, context); });
-             },
-             py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"));
-  module.def("open_records",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
-                const py::bytes& index_folder, const py::object& progress, const std::optional<std::string>& dtype,
-                bool swapped, std::vector<std::uint64_t> shape, std::uint64_t header_bytes) {
-               const auto source = make_source(paths, manifest);
-               const RecordsOptions options{optional_dtype(dtype), swapped, std::move(shape), header_bytes};
-               return open(engine, index_folder, progress,
-                           [&](OpenContext& context) { return headpond::open_records(source, options, context); });
-             },
-             py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
-             py::arg("dtype"), py::arg("swapped"), py::arg("shape"), py::arg("header_bytes"));
-  module.def("open_tokens",
-             [](const PyEngine& engine, const std::vector<py::bytes>& paths, const std::optional<std::shared_ptr<Manifest>>& manifest,
-                const py::bytes& index_folder, const py::object& progress, const std::string& dtype, bool swapped,
-                std::uint64_t window, std::uint64_t stride) {
-               const auto source = make_source(paths, manifest);
-               const TokensOptions options{value_or_raise(parse_dtype(dtype)), swapped, window, stride};
-               return open(engine, index_folder, progress,
-                           [&](OpenContext& context) { return headpond::open_tokens(source, options, context); });
-             },
-             py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"), py::arg("progress"),
-             py::arg("dtype"), py::arg("swapped"), py::arg("window"), py::arg("stride"));
-  module.def("open_arrays", [drops](const Columns& columns) { return open_columns(columns, drops); },
-             py::arg("columns"));
+  module.def(
+      "list_source",
+      [](const PyEngine& engine, const std::vector<py::bytes>& paths, const py::object& progress) {
+        const auto source = make_source(paths, std::nullopt);
+        return std::const_pointer_cast<Manifest>(
+            opened(engine, py::bytes(), progress,
+                   [&](OpenContext& context) { return headpond::list_source(source, context); }));
+      },
+      py::arg("engine"), py::arg("paths"), py::arg("progress"));
+  module.def(
+      "open_files",
+      [](const PyEngine& engine, const std::vector<py::bytes>& paths,
+         const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
+         const py::object& progress, const std::string& pattern, bool folder_labels) {
+        const auto source = make_source(paths, manifest);
+        return open(engine, index_folder, progress, [&](OpenContext& context) {
+          return headpond::open_files(source, {pattern, folder_labels}, context);
+        });
+      },
+      py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
+      py::arg("progress"), py::arg("pattern"), py::arg("folder_labels"));
+  module.def(
+      "open_webdataset",
+      [](const PyEngine& engine, const std::vector<py::bytes>& paths,
+         const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
+         const py::object& progress) {
+        const auto source = make_source(paths, manifest);
+        return open(engine, index_folder, progress, [&](OpenContext& context) {
+          return headpond::open_webdataset(source, context);
+        });
+      },
+      py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
+      py::arg("progress"));
+  module.def(
+      "open_records",
+      [](const PyEngine& engine, const std::vector<py::bytes>& paths,
+         const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
+         const py::object& progress, const std::optional<std::string>& dtype, bool swapped,
+         std::vector<std::uint64_t> shape, std::uint64_t header_bytes) {
+        const auto source = make_source(paths, manifest);
+        const RecordsOptions options{optional_dtype(dtype), swapped, std::move(shape),
+                                     header_bytes};
+        return open(engine, index_folder, progress, [&](OpenContext& context) {
+          return headpond::open_records(source, options, context);
+        });
+      },
+      py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
+      py::arg("progress"), py::arg("dtype"), py::arg("swapped"), py::arg("shape"),
+      py::arg("header_bytes"));
+  module.def(
+      "open_tokens",
+      [](const PyEngine& engine, const std::vector<py::bytes>& paths,
+         const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
+         const py::object& progress, const std::string& dtype, bool swapped, std::uint64_t window,
+         std::uint64_t stride) {
+        const auto source = make_source(paths, manifest);
+        const TokensOptions options{value_or_raise(parse_dtype(dtype)), swapped, window, stride};
+        return open(engine, index_folder, progress, [&](OpenContext& context) {
+          return headpond::open_tokens(source, options, context);
+        });
+      },
+      py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
+      py::arg("progress"), py::arg("dtype"), py::arg("swapped"), py::arg("window"),
+      py::arg("stride"));
+  module.def(
+      "open_arrays", [drops](const Columns& columns) { return open_columns(columns, drops); },
+      py::arg("columns"));
 }
 
 }  // namespace
@@ -297,25 +324,37 @@ void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
   py::class_<Dataset, BoundDataset>(module, "Dataset")
       .def("__len__", &Dataset::size)
       .def_property_readonly("fields", &fields)
-      .def_property_readonly("classes", [](const Dataset& dataset) { return texts(dataset.classes()); })
+      .def_property_readonly("classes",
+                             [](const Dataset& dataset) { return texts(dataset.classes()); })
       .def_property_readonly("notes", [](const Dataset& dataset) { return texts(dataset.notes()); })
       .def_property_readonly("fingerprint", &Dataset::fingerprint)
       .def_property_readonly("size_digest", &Dataset::size_digest)
       .def_property_readonly("snapshot", &Dataset::snapshot)
-      .def_property_readonly("shard_counts", [](const Dataset& dataset) { return dataset.format().shard_counts(); })
-      .def_property_readonly("manifest", [](const BoundDataset& dataset) {
-             return std::shared_ptr<Manifest>(dataset, const_cast<Manifest*>(&dataset->manifest()));
-           })
-      .def("key", [](const Dataset& dataset, std::uint64_t index) { return text(dataset.key(checked(dataset, index))); },
-           py::arg("index"))
-      .def("locate", [](const Dataset& dataset, std::uint64_t index) {
-             py::typing::List<py::typing::Tuple<py::str, py::int_, py::int_>> ranges;
-             for (const auto& range : value_or_raise(dataset.locate(index))) {
-               ranges.append(py::make_tuple(text(range.uri), range.range.start, range.range.stop));
-             }
-             return ranges;
-           }, py::arg("index"))
-      .def("read", &read_samples, py::arg("engine"), py::arg("samples"), py::arg("fields") = py::none());
+      .def_property_readonly("shard_counts",
+                             [](const Dataset& dataset) { return dataset.format().shard_counts(); })
+      .def_property_readonly("manifest",
+                             [](const BoundDataset& dataset) {
+                               return std::shared_ptr<Manifest>(
+                                   dataset, const_cast<Manifest*>(&dataset->manifest()));
+                             })
+      .def(
+          "key",
+          [](const Dataset& dataset, std::uint64_t index) {
+            return text(dataset.key(checked(dataset, index)));
+          },
+          py::arg("index"))
+      .def(
+          "locate",
+          [](const Dataset& dataset, std::uint64_t index) {
+            py::typing::List<py::typing::Tuple<py::str, py::int_, py::int_>> ranges;
+            for (const auto& range : value_or_raise(dataset.locate(index))) {
+              ranges.append(py::make_tuple(text(range.uri), range.range.start, range.range.stop));
+            }
+            return ranges;
+          },
+          py::arg("index"))
+      .def("read", &read_samples, py::arg("engine"), py::arg("samples"),
+           py::arg("fields") = py::none());
   bind_open(module, drops);
 }
 

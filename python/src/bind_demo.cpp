@@ -11,8 +11,8 @@ namespace py = pybind11;
 namespace headpond::python {
 namespace {
 
-void write_corpus(const py::bytes& directory, std::uint64_t count, std::uint32_t classes, std::uint64_t shards,
-                  int threads, const py::object& progress) {
+void write_corpus(const py::bytes& directory, std::uint64_t count, std::uint32_t classes,
+                  std::uint64_t shards, int threads, const py::object& progress) {
   bool raised = false;
   DemoCorpus corpus;
   corpus.directory = directory;
@@ -36,8 +36,8 @@ void write_corpus(const py::bytes& directory, std::uint64_t count, std::uint32_t
 }  // namespace
 
 void bind_demo(py::module_& module) {
-  module.def("write_demo_corpus", &write_corpus, py::arg("directory"), py::arg("count"), py::arg("classes"),
-             py::arg("shards"), py::arg("threads"), py::arg("progress"));
+  module.def("write_demo_corpus", &write_corpus, py::arg("directory"), py::arg("count"),
+             py::arg("classes"), py::arg("shards"), py::arg("threads"), py::arg("progress"));
 }
 
 }  // namespace headpond::python

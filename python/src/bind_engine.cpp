@@ -1,8 +1,7 @@
-#include "headpond/engine.h"
-
 #include "bindings.h"
 #include "errors.h"
 #include "fork_generation.h"
+#include "headpond/engine.h"
 #include "typed.h"
 
 namespace py = pybind11;
@@ -25,7 +24,8 @@ bool PyEngine::is_ours() const { return fork_generation() == generation_ && engi
 
 const std::shared_ptr<Engine>& PyEngine::get() const {
   if (!is_ours()) {
-    raise(Error(ErrorCode::forked, "this engine belongs to the process that was forked: make a new one here"));
+    raise(Error(ErrorCode::forked,
+                "this engine belongs to the process that was forked: make a new one here"));
   }
   return engine_;
 }
@@ -39,8 +39,9 @@ IoBackend parse_backend(const std::string& name) {
   raise(Error(ErrorCode::invalid_argument, "io=" + name + " is none of auto, uring, threads"));
 }
 
-std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth, unsigned cpu_threads,
-                                      std::uint64_t memory_bytes, unsigned ranks_on_node, int nice) {
+std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth,
+                                      unsigned cpu_threads, std::uint64_t memory_bytes,
+                                      unsigned ranks_on_node, int nice) {
   EngineOptions options;
   options.io.backend = parse_backend(io);
   if (io_depth > 0) options.io.depth = io_depth;

@@ -1,9 +1,8 @@
-#include "headpond/loader_state.h"
-
 #include <pybind11/stl.h>
 
 #include "bindings.h"
 #include "errors.h"
+#include "headpond/loader_state.h"
 
 namespace py = pybind11;
 
@@ -42,14 +41,17 @@ std::string state_json(const OrderIdentity& order, const Sampler& sampler, std::
 
 void bind_loader_state(py::module_& module) {
   py::class_<OrderIdentity>(module, "OrderIdentity")
-      .def(py::init(&make_order), py::arg("fingerprint"), py::arg("size_digest"), py::arg("sampler"),
-           py::arg("augmentation_seed"));
+      .def(py::init(&make_order), py::arg("fingerprint"), py::arg("size_digest"),
+           py::arg("sampler"), py::arg("augmentation_seed"));
   py::class_<LoaderState>(module, "LoaderState")
-      .def_static("parse", [](const std::string& json, const OrderIdentity& order) {
-             auto state = value_or_raise(LoaderState::from_json(json));
-             value_or_raise(check_compatible(state.order, order));
-             return state;
-           }, py::arg("json"), py::arg("order"))
+      .def_static(
+          "parse",
+          [](const std::string& json, const OrderIdentity& order) {
+            auto state = value_or_raise(LoaderState::from_json(json));
+            value_or_raise(check_compatible(state.order, order));
+            return state;
+          },
+          py::arg("json"), py::arg("order"))
       .def_readonly("epoch", &LoaderState::epoch)
       .def_readonly("cursor", &LoaderState::cursor)
       .def_readonly("pass_step", &LoaderState::pass_step)

@@ -32,7 +32,8 @@ void emit(LogQueue& queue) {
 }
 
 void bind_log(py::module_& module) {
-  module.def("emit_log", [](const PyEngine& engine) { emit(*engine.get()->log()); }, py::arg("engine"));
+  module.def(
+      "emit_log", [](const PyEngine& engine) { emit(*engine.get()->log()); }, py::arg("engine"));
 }
 
 }  // namespace headpond::python

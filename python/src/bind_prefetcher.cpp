@@ -1,5 +1,3 @@
-#include "headpond/prefetcher.h"
-
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "fork_generation.h"
+#include "headpond/prefetcher.h"
 #include "host_memory.h"
 #include "text.h"
 #include "typed.h"
@@ -58,8 +57,8 @@ NamedValues statistics_dict(const LoaderStatistics& statistics) {
   dict["major_faults"] = statistics.major_faults;
   py::list errors;
   for (const auto& error : statistics.errors) {
-    errors.append(py::make_tuple(error.sample, text(error.key), text(error.uri), error.start, error.stop,
-                                 text(error.reason)));
+    errors.append(py::make_tuple(error.sample, text(error.key), text(error.uri), error.start,
+                                 error.stop, text(error.reason)));
   }
   dict["errors"] = errors;
   return dict;
@@ -74,10 +73,14 @@ class Batches {
     py::object pointer;   // (object) -> address
   };
 
-  Batches(std::shared_ptr<Engine> engine, std::shared_ptr<Prefetcher> prefetcher, BatchExport to_dict,
-          std::optional<Host> host, std::shared_ptr<DeferredDrops> drops)
-      : engine_(std::move(engine)), prefetcher_(std::move(prefetcher)), to_dict_(std::move(to_dict)),
-        host_(std::move(host)), drops_(std::move(drops)), generation_(fork_generation()) {}
+  Batches(std::shared_ptr<Engine> engine, std::shared_ptr<Prefetcher> prefetcher,
+          BatchExport to_dict, std::optional<Host> host, std::shared_ptr<DeferredDrops> drops)
+      : engine_(std::move(engine)),
+        prefetcher_(std::move(prefetcher)),
+        to_dict_(std::move(to_dict)),
+        host_(std::move(host)),
+        drops_(std::move(drops)),
+        generation_(fork_generation()) {}
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
@@ -97,8 +100,8 @@ class Batches {
     drops_->drain();
   }
 
-  void seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs, std::uint64_t pass_step,
-            std::uint64_t pass_steps) {
+  void seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs,
+            std::uint64_t pass_step, std::uint64_t pass_steps) {
     check_ours();
     Result<void> sought = [&] {
       py::gil_scoped_release released;
@@ -158,11 +161,13 @@ class Batches {
 
  private:
   void check_ours() const {
-    if (!is_ours()) raise(Error(ErrorCode::forked, "this iterator belongs to the process that was forked"));
+    if (!is_ours())
+      raise(Error(ErrorCode::forked, "this iterator belongs to the process that was forked"));
   }
 
   bool pass_is_over() const {
-    return pass_steps_ > 0 && position_.pass_step + (failed_ ? failed_->pass_step : 0) >= pass_steps_;
+    return pass_steps_ > 0 &&
+           position_.pass_step + (failed_ ? failed_->pass_step : 0) >= pass_steps_;
   }
 
   // What failed counts as consumed once a later call returns.
@@ -201,10 +206,11 @@ class Batches {
     if (timeout_s) {
       const auto left = std::chrono::duration<double>(*timeout_s) - (Steady::now() - asked);
       if (left.count() <= 0) {
-        raise(Error(ErrorCode::timed_out, "no batch within " + text_of(*timeout_s) + " s: " +
-                                              prefetcher_->describe_wait()));
+        raise(Error(ErrorCode::timed_out, "no batch within " + text_of(*timeout_s) +
+                                              " s: " + prefetcher_->describe_wait()));
       }
-      wait_ms = static_cast<std::uint32_t>(std::clamp(left.count() * 1e3 + 1, 1.0, double{kSignalCheckMs}));
+      wait_ms = static_cast<std::uint32_t>(
+          std::clamp(left.count() * 1e3 + 1, 1.0, double{kSignalCheckMs}));
     }
     {
       py::gil_scoped_release released;
@@ -224,7 +230,8 @@ class Batches {
         py::object object = host_->allocate(bytes);
         auto* memory = reinterpret_cast<std::byte*>(host_->pointer(object).cast<std::uintptr_t>());
         const py::handle handle = object;
-        parts.push_back({handle, DeferredDrops::hold(drops_, std::move(object)),
+        parts.push_back({handle,
+                         DeferredDrops::hold(drops_, std::move(object)),
                          {memory, static_cast<std::size_t>(bytes)}});
       }
       prefetcher_->provide(wanted.ticket, std::make_shared<HostSlab>(std::move(parts)));
@@ -239,8 +246,9 @@ class Batches {
   std::uint64_t generation_;
   std::atomic<bool> closed_{false};
   Position position_;
-  std::optional<Position> failed_;  // its pass_step counts the failed batches since the last good one
-  std::uint64_t pass_steps_ = 0;    // 0: until the prefetcher is finished
+  std::optional<Position>
+      failed_;                    // its pass_step counts the failed batches since the last good one
+  std::uint64_t pass_steps_ = 0;  // 0: until the prefetcher is finished
 };
 
 FieldPlan::Kind parse_kind(const std::string& kind) {
@@ -254,28 +262,30 @@ OnError parse_on_error(const std::string& name) {
   if (name == "raise") return OnError::raise;
   if (name == "skip") return OnError::skip;
   if (name == "replace") return OnError::replace;
-  raise(Error(ErrorCode::invalid_argument, "on_error=" + name + " is none of raise, skip, replace"));
+  raise(
+      Error(ErrorCode::invalid_argument, "on_error=" + name + " is none of raise, skip, replace"));
 }
 
 FieldPlan make_field_plan(const Dataset& dataset, const std::string& kind, std::string name,
-                          const std::string& source, std::optional<std::shared_ptr<Decoder>> decoder,
+                          const std::string& source,
+                          std::optional<std::shared_ptr<Decoder>> decoder,
                           std::optional<double> pad) {
   FieldPlan plan;
   plan.kind = parse_kind(kind);
   plan.name = std::move(name);
-  if (plan.kind == FieldPlan::Kind::stored) plan.source = value_or_raise(dataset.field_index(source));
+  if (plan.kind == FieldPlan::Kind::stored)
+    plan.source = value_or_raise(dataset.field_index(source));
   plan.decoder = decoder.value_or(nullptr);
   plan.pad = pad;
   return plan;
 }
 
-std::unique_ptr<Batches> make_batches(const PyEngine& engine, const std::shared_ptr<Dataset>& dataset,
-                                      const Sampler& sampler, const std::vector<FieldPlan>& fields,
-                                      const Steps& steps, std::uint64_t augmentation_seed,
-                                      const std::string& on_error, std::uint64_t max_errors,
-                                      std::uint64_t prefetch_bytes, const std::string& export_as,
-                                      const py::object& convert, const py::object& ragged, const py::object& host,
-                                      const std::shared_ptr<DeferredDrops>& drops) {
+std::unique_ptr<Batches> make_batches(
+    const PyEngine& engine, const std::shared_ptr<Dataset>& dataset, const Sampler& sampler,
+    const std::vector<FieldPlan>& fields, const Steps& steps, std::uint64_t augmentation_seed,
+    const std::string& on_error, std::uint64_t max_errors, std::uint64_t prefetch_bytes,
+    const std::string& export_as, const py::object& convert, const py::object& ragged,
+    const py::object& host, const std::shared_ptr<DeferredDrops>& drops) {
   LoaderSpec spec;
   spec.dataset = dataset;
   spec.sampler = sampler;
@@ -299,40 +309,49 @@ std::unique_ptr<Batches> make_batches(const PyEngine& engine, const std::shared_
     options.host_view = host.attr("view");
   }
   auto prefetcher = value_or_raise(Prefetcher::make(engine.get(), std::move(spec)));
-  return std::make_unique<Batches>(engine.get(), std::move(prefetcher), BatchExport(dataset, std::move(options)),
-                                   std::move(allocator), drops);
+  return std::make_unique<Batches>(engine.get(), std::move(prefetcher),
+                                   BatchExport(dataset, std::move(options)), std::move(allocator),
+                                   drops);
 }
 
 }  // namespace
 
 void bind_prefetcher(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
   py::class_<FieldPlan>(module, "FieldPlan")
-      .def(py::init(&make_field_plan), py::arg("dataset"), py::arg("kind"), py::arg("name"), py::arg("source"),
-           py::arg("decoder"), py::arg("pad"));
+      .def(py::init(&make_field_plan), py::arg("dataset"), py::arg("kind"), py::arg("name"),
+           py::arg("source"), py::arg("decoder"), py::arg("pad"));
   py::class_<Batches>(module, "Batches")
-      .def(py::init([drops](const PyEngine& engine, const std::shared_ptr<Dataset>& dataset, const Sampler& sampler,
-                            const std::vector<FieldPlan>& fields, const Steps& steps,
-                            std::uint64_t augmentation_seed, const std::string& on_error, std::uint64_t max_errors,
-                            std::uint64_t prefetch_bytes, const std::string& export_as, const py::object& convert,
-                            const py::object& ragged, const py::object& host) {
-             return make_batches(engine, dataset, sampler, fields, steps, augmentation_seed, on_error, max_errors,
-                                 prefetch_bytes, export_as, convert, ragged, host, drops);
+      .def(py::init([drops](const PyEngine& engine, const std::shared_ptr<Dataset>& dataset,
+                            const Sampler& sampler, const std::vector<FieldPlan>& fields,
+                            const Steps& steps, std::uint64_t augmentation_seed,
+                            const std::string& on_error, std::uint64_t max_errors,
+                            std::uint64_t prefetch_bytes, const std::string& export_as,
+                            const py::object& convert, const py::object& ragged,
+                            const py::object& host) {
+             return make_batches(engine, dataset, sampler, fields, steps, augmentation_seed,
+                                 on_error, max_errors, prefetch_bytes, export_as, convert, ragged,
+                                 host, drops);
            }),
-           py::arg("engine"), py::arg("dataset"), py::arg("sampler"), py::arg("fields"), py::arg("steps"),
-           py::arg("augmentation_seed"), py::arg("on_error"), py::arg("max_errors"), py::arg("prefetch_bytes"),
-           py::arg("export_as"), py::arg("convert"), py::arg("ragged"), py::arg("host"))
-      .def("seek", &Batches::seek, py::arg("epoch"), py::arg("cursor"), py::arg("epochs"), py::arg("pass_step"),
-           py::arg("pass_steps"))
+           py::arg("engine"), py::arg("dataset"), py::arg("sampler"), py::arg("fields"),
+           py::arg("steps"), py::arg("augmentation_seed"), py::arg("on_error"),
+           py::arg("max_errors"), py::arg("prefetch_bytes"), py::arg("export_as"),
+           py::arg("convert"), py::arg("ragged"), py::arg("host"))
+      .def("seek", &Batches::seek, py::arg("epoch"), py::arg("cursor"), py::arg("epochs"),
+           py::arg("pass_step"), py::arg("pass_steps"))
       .def("go_on", &Batches::go_on, py::arg("pass_steps"))
       .def("cancel", &Batches::cancel)
       .def("next", &Batches::next, py::arg("timeout_s"))
       .def("stop", &Batches::stop)
       .def("is_ours", &Batches::is_ours)
       .def("statistics", &Batches::statistics)
-      .def_property_readonly("epoch", [](const Batches& batches) { return batches.position().epoch; })
-      .def_property_readonly("cursor", [](const Batches& batches) { return batches.position().cursor; })
-      .def_property_readonly("pass_step", [](const Batches& batches) { return batches.position().pass_step; })
-      .def_property_readonly("last", [](const Batches& batches) { return batches.position().last; });
+      .def_property_readonly("epoch",
+                             [](const Batches& batches) { return batches.position().epoch; })
+      .def_property_readonly("cursor",
+                             [](const Batches& batches) { return batches.position().cursor; })
+      .def_property_readonly("pass_step",
+                             [](const Batches& batches) { return batches.position().pass_step; })
+      .def_property_readonly("last",
+                             [](const Batches& batches) { return batches.position().last; });
 }
 
 }  // namespace headpond::python

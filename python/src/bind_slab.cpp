@@ -25,8 +25,9 @@ using DlpackDevice = std::optional<std::pair<int, int>>;
 }
 
 // The array API's __dlpack__ for a producer on the CPU.
-py::capsule to_dlpack(const Array& array, const py::object& stream, const DlpackVersion& max_version,
-                      const DlpackDevice& device, std::optional<bool> copy) {
+py::capsule to_dlpack(const Array& array, const py::object& stream,
+                      const DlpackVersion& max_version, const DlpackDevice& device,
+                      std::optional<bool> copy) {
   if (!stream.is_none() && !(py::isinstance<py::int_>(stream) && stream.cast<long long>() == -1)) {
     PyErr_SetString(PyExc_ValueError, "stream must be None or -1: the array lies in host memory");
     raise_python();
@@ -48,8 +49,12 @@ py::buffer_info to_buffer(const Array& array) {
   const auto type = numpy_dtype(array.dtype());
   const auto& shape = array.shape();
   const auto strides = array.strides();
-  return {array.data(), type.itemsize(), std::string(1, type.char_()), static_cast<py::ssize_t>(shape.size()),
-          {shape.begin(), shape.end()}, {strides.begin(), strides.end()}};
+  return {array.data(),
+          type.itemsize(),
+          std::string(1, type.char_()),
+          static_cast<py::ssize_t>(shape.size()),
+          {shape.begin(), shape.end()},
+          {strides.begin(), strides.end()}};
 }
 
 NamedValues array_interface(const Array& array) {
@@ -63,7 +68,8 @@ NamedValues array_interface(const Array& array) {
 }
 
 // An array in a slab of its own.
-Array make_array(const std::string& dtype, const std::vector<std::int64_t>& shape, const py::bytes& bytes) {
+Array make_array(const std::string& dtype, const std::vector<std::int64_t>& shape,
+                 const py::bytes& bytes) {
   const DType type = value_or_raise(parse_dtype(dtype));
   const std::string_view source = bytes;
   const std::uint64_t size[] = {source.size()};
@@ -83,10 +89,12 @@ void bind_slab(py::module_& module) {
   py::class_<Array>(module, "Array", py::buffer_protocol())
       .def_buffer([](Array& array) { return to_buffer(array); })
       .def_property_readonly("shape", [](const Array& array) { return int_tuple(array.shape()); })
-      .def_property_readonly("dtype", [](const Array& array) { return std::string(name_of(array.dtype())); })
+      .def_property_readonly("dtype",
+                             [](const Array& array) { return std::string(name_of(array.dtype())); })
       .def_property_readonly("nbytes", &Array::bytes)
       .def_property_readonly("__array_interface__", &array_interface)
-      .def("__len__", [](const Array& array) { return array.shape().empty() ? 0 : array.shape()[0]; })
+      .def("__len__",
+           [](const Array& array) { return array.shape().empty() ? 0 : array.shape()[0]; })
       .def("__dlpack_device__", [](const Array&) { return std::pair(1, 0); })
       .def("__dlpack__", &to_dlpack, py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(),

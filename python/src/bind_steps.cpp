@@ -1,5 +1,3 @@
-#include "headpond/steps.h"
-
 #include <pybind11/stl.h>
 
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "headpond/steps.h"
 
 namespace py = pybind11;
 
@@ -31,12 +30,15 @@ void bind_steps(py::module_& module) {
   py::class_<Steps>(module, "Steps")
       .def(py::init(&make_steps), py::arg("n"), py::arg("batch"), py::arg("world"), py::arg("rank"),
            py::arg("drop_last"), py::arg("uneven"))
-      .def("at", [](const Steps& steps, std::uint64_t cursor) {
-             using Step = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
-             const auto step = steps.at(cursor);
-             if (!step) return std::optional<Step>();
-             return std::optional<Step>({step->cursor, step->rows, step->valid, step->next});
-           }, py::arg("cursor"))
+      .def(
+          "at",
+          [](const Steps& steps, std::uint64_t cursor) {
+            using Step = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+            const auto step = steps.at(cursor);
+            if (!step) return std::optional<Step>();
+            return std::optional<Step>({step->cursor, step->rows, step->valid, step->next});
+          },
+          py::arg("cursor"))
       .def("count_from", &Steps::count_from, py::arg("cursor"));
 }
 

@@ -1,5 +1,3 @@
-#include "headpond/store.h"
-
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -13,6 +11,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "headpond/store.h"
 #include "text.h"
 #include "typed.h"
 
@@ -103,7 +102,8 @@ NamedValues info_dict(const ObjectInfo& info, const std::string& uri) {
   NamedValues dict;
   dict["uri"] = text(uri);
   dict["size"] = info.version.size;
-  dict["mtime_ns"] = info.version.mtime_ns == 0 ? py::object(py::none()) : py::int_(info.version.mtime_ns);
+  dict["mtime_ns"] =
+      info.version.mtime_ns == 0 ? py::object(py::none()) : py::int_(info.version.mtime_ns);
   dict["etag"] = info.version.etag.empty() ? py::object(py::none()) : text(info.version.etag);
   return dict;
 }
@@ -129,7 +129,9 @@ void read_ranges(std::vector<Range>& ranges) {
       request.out = range.out;
       request.expected = range.expected;
       request.stop = stop.get_token();
-      request.done = [gather, i](Result<ReadOutcome> outcome) { gather->put(i, std::move(outcome)); };
+      request.done = [gather, i](Result<ReadOutcome> outcome) {
+        gather->put(i, std::move(outcome));
+      };
       range.place.store->read({&request, 1});
     }
   }
@@ -138,10 +140,11 @@ void read_ranges(std::vector<Range>& ranges) {
     const Range& range = ranges[i];
     const auto outcome = value_or_raise(std::move(*gather->results()[i]));
     if (outcome.bytes < range.range.size()) {
-      raise(Error(ErrorCode::invalid_argument, "the range ends past the object's end at " +
-                                                   std::to_string(range.range.start + outcome.bytes))
-                .at_uri(range.place.uri)
-                .at_range(range.range));
+      raise(
+          Error(ErrorCode::invalid_argument, "the range ends past the object's end at " +
+                                                 std::to_string(range.range.start + outcome.bytes))
+              .at_uri(range.place.uri)
+              .at_range(range.range));
     }
   }
 }
@@ -160,14 +163,16 @@ Range resolve(Engine& engine, const Request& request) {
     range.range.stop = std::max(info.version.size, range.range.start);
   }
   if (range.range.stop < range.range.start) {
-    raise(Error(ErrorCode::invalid_argument, "stop " + std::to_string(range.range.stop) + " lies before start " +
+    raise(Error(ErrorCode::invalid_argument, "stop " + std::to_string(range.range.stop) +
+                                                 " lies before start " +
                                                  std::to_string(range.range.start))
               .at_uri(range.place.uri));
   }
   return range;
 }
 
-py::typing::List<py::bytes> read_many(const PyEngine& engine, const std::vector<Request>& requests) {
+py::typing::List<py::bytes> read_many(const PyEngine& engine,
+                                      const std::vector<Request>& requests) {
   py::typing::List<py::bytes> values;
   std::vector<Range> ranges;
   for (const auto& request : requests) {
@@ -183,7 +188,8 @@ py::typing::List<py::bytes> read_many(const PyEngine& engine, const std::vector<
   return values;
 }
 
-std::uint64_t read_into(const PyEngine& engine, const py::bytes& uri, std::uint64_t start, const py::buffer& out) {
+std::uint64_t read_into(const PyEngine& engine, const py::bytes& uri, std::uint64_t start,
+                        const py::buffer& out) {
   const auto info = out.request(/*writable=*/true);
   const auto size = static_cast<std::uint64_t>(info.size * info.itemsize);
   if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
@@ -218,7 +224,8 @@ py::typing::List<NamedValues> list(const PyEngine& engine, const py::bytes& uri_
 
 void bind_store(py::module_& module) {
   module.def("read_many", &read_many, py::arg("engine"), py::arg("ranges"));
-  module.def("read_into", &read_into, py::arg("engine"), py::arg("uri"), py::arg("start"), py::arg("out"));
+  module.def("read_into", &read_into, py::arg("engine"), py::arg("uri"), py::arg("start"),
+             py::arg("out"));
   module.def("stat_object", &stat, py::arg("engine"), py::arg("uri"));
   module.def("list_objects", &list, py::arg("engine"), py::arg("uri"));
 }

@@ -7,8 +7,8 @@
 #include "deferred_drops.h"
 #include "headpond/engine.h"
 
-// One function per public header, and one for the pictures of the demonstration. They say nothing about use: that stands in the typed
-// shell, python/headpond, which is the only caller.
+// One function per public header, and one for the pictures of the demonstration. They say nothing
+// about use: that stands in the typed shell, python/headpond, which is the only caller.
 namespace headpond::python {
 
 void bind_error(pybind11::module_& module);

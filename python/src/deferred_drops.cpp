@@ -11,7 +11,8 @@ std::shared_ptr<const void> DeferredDrops::hold(std::shared_ptr<DeferredDrops> d
   PyObject* held = object.release().ptr();
   const auto generation = fork_generation();
   // In a forked child the mutex may be held by a thread that does not exist there.
-  return {static_cast<const void*>(held), [drops = std::move(drops), held, generation](const void*) {
+  return {static_cast<const void*>(held),
+          [drops = std::move(drops), held, generation](const void*) {
             if (fork_generation() == generation) drops->put(held);
           }};
 }

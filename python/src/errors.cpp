@@ -11,8 +11,7 @@ namespace headpond::python {
 void raise_python() { throw py::error_already_set(); }
 
 void raise(Error error) {
-  const auto type =
-      py::module_::import("headpond.errors").attr(kind_of(error.code()).python_class);
+  const auto type = py::module_::import("headpond.errors").attr(kind_of(error.code()).python_class);
   py::object uri = py::none();
   py::object range = py::none();
   py::object sample = py::none();

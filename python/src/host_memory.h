@@ -18,8 +18,8 @@ namespace headpond::python {
 class HostSlab final : public Slab {
  public:
   struct Part {
-    pybind11::handle object;            // kept by `hold`
-    std::shared_ptr<const void> hold;   // may be dropped by an engine thread
+    pybind11::handle object;           // kept by `hold`
+    std::shared_ptr<const void> hold;  // may be dropped by an engine thread
     std::span<std::byte> memory;
   };
 

@@ -7,8 +7,8 @@ namespace py = pybind11;
 namespace headpond::python {
 
 py::str text(std::string_view bytes) {
-  PyObject* decoded = PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
-                                           "surrogateescape");
+  PyObject* decoded =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape");
   if (decoded == nullptr) raise_python();
   return py::reinterpret_steal<py::str>(decoded);
 }

@@ -14,7 +14,8 @@ class NamedValues : public pybind11::dict {
 // The same, or None.
 class OptionalNamedValues : public pybind11::object {
  public:
-  OptionalNamedValues(pybind11::object value) : pybind11::object(std::move(value)) {}  // NOLINT: implicit on purpose
+  OptionalNamedValues(pybind11::object value)
+      : pybind11::object(std::move(value)) {}  // NOLINT: implicit on purpose
 };
 
 using IntTuple = pybind11::typing::Tuple<pybind11::int_, pybind11::ellipsis>;

@@ -78,8 +78,9 @@ class Decoder {
 
   // Writes at most out.size() (= output_bytes_max) bytes and returns how many.
   // Errors: corrupt_data; wrong_type (another kind of record; named by its bytes).
-  virtual Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext& context,
-                                       std::span<std::byte> out, Scratch& scratch) const = 0;
+  virtual Result<std::uint64_t> decode(std::span<const std::byte> record,
+                                       const SampleContext& context, std::span<std::byte> out,
+                                       Scratch& scratch) const = 0;
 };
 
 struct ImageOptions {
@@ -92,13 +93,13 @@ struct ImageOptions {
   // center: what the shorter side becomes, at least the longer side of the size;
   // none: that side * 256 / 224.
   std::optional<std::uint32_t> resize;
-  double scale_min = 0.08, scale_max = 1.0;          // of the area
+  double scale_min = 0.08, scale_max = 1.0;             // of the area
   double ratio_min = 3.0 / 4.0, ratio_max = 4.0 / 3.0;  // width / height
-  bool flip = false;                                 // horizontally, with probability 1/2
-  bool exif = false;                                 // turn by EXIF orientation
+  bool flip = false;                                    // horizontally, with probability 1/2
+  bool exif = false;                                    // turn by EXIF orientation
   Layout layout = Layout::nhwc;
-  DType dtype = DType::uint8;                        // uint8, float32, float16
-  std::vector<float> mean, std;                      // of 0..255, 3 numbers each or none
+  DType dtype = DType::uint8;    // uint8, float32, float16
+  std::vector<float> mean, std;  // of 0..255, 3 numbers each or none
 };
 
 // JPEG to pixels as PIL shows them; only the rows and columns of the crop are

@@ -15,10 +15,11 @@ class Scheduler;
 
 struct EngineOptions {
   IoOptions io;
-  unsigned cpu_threads = 0;        // CPU workers; 0: usable CPUs / ranks_on_node, at least 1
-  std::uint64_t memory_bytes = 0;  // budget of what is not handed out; 0: min(2 GiB, memory / 4) / ranks_on_node
+  unsigned cpu_threads = 0;  // CPU workers; 0: usable CPUs / ranks_on_node, at least 1
+  std::uint64_t memory_bytes =
+      0;  // budget of what is not handed out; 0: min(2 GiB, memory / 4) / ranks_on_node
   unsigned ranks_on_node = 1;
-  int nice = 0;                    // of the CPU workers, added to the process's own
+  int nice = 0;  // of the CPU workers, added to the process's own
 };
 
 struct EngineStatus {

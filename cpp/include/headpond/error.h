@@ -14,24 +14,24 @@ namespace headpond {
 // The kinds of failure a caller can tell apart. Numbers and texts stand in one
 // table (error.cpp); `headpond explain` and the Python classes read it.
 enum class ErrorCode : std::uint8_t {
-  invalid_argument,   // the call is wrong; nothing was tried
-  unsupported,        // well formed, and outside what headpond does
-  not_found,          // the object does not exist
-  access_denied,      // it exists, and may not be read
-  not_regular,        // a directory, FIFO, socket or device where an object should be
-  object_changed,     // another version than expected
-  io_failed,          // the device or kernel refused (EIO and its like)
-  timed_out,          // a deadline passed
-  unavailable,        // a store does not answer; worth retrying
-  resource_limit,     // file handles, threads or memory are used up
-  corrupt_data,       // the bytes are there and not what the format says
-  wrong_type,         // a well-formed record of another kind than the pipeline expects
-  state_mismatch,     // a state_dict of another dataset, seed or version
-  too_many_errors,    // the quota of skipped or replaced samples is spent
-  cancelled,          // stopped by the caller
-  closed,             // used after close(), or replaced by a newer iterator
-  forked,             // an object of the parent used in a forked child
-  internal,           // a bug in headpond
+  invalid_argument,  // the call is wrong; nothing was tried
+  unsupported,       // well formed, and outside what headpond does
+  not_found,         // the object does not exist
+  access_denied,     // it exists, and may not be read
+  not_regular,       // a directory, FIFO, socket or device where an object should be
+  object_changed,    // another version than expected
+  io_failed,         // the device or kernel refused (EIO and its like)
+  timed_out,         // a deadline passed
+  unavailable,       // a store does not answer; worth retrying
+  resource_limit,    // file handles, threads or memory are used up
+  corrupt_data,      // the bytes are there and not what the format says
+  wrong_type,        // a well-formed record of another kind than the pipeline expects
+  state_mismatch,    // a state_dict of another dataset, seed or version
+  too_many_errors,   // the quota of skipped or replaced samples is spent
+  cancelled,         // stopped by the caller
+  closed,            // used after close(), or replaced by a newer iterator
+  forked,            // an object of the parent used in a forked child
+  internal,          // a bug in headpond
 };
 
 struct ErrorKind {

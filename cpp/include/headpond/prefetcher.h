@@ -21,10 +21,10 @@ namespace headpond {
 struct FieldPlan {
   enum class Kind : std::uint8_t { stored, index, key, valid };
   Kind kind = Kind::stored;
-  std::string name;                          // in the batch
-  std::size_t source = 0;                    // stored: position in Dataset::fields()
-  std::shared_ptr<const Decoder> decoder;    // none: the stored bytes
-  std::optional<double> pad;                 // varying fields: padded with this instead of ragged
+  std::string name;                        // in the batch
+  std::size_t source = 0;                  // stored: position in Dataset::fields()
+  std::shared_ptr<const Decoder> decoder;  // none: the stored bytes
+  std::optional<double> pad;               // varying fields: padded with this instead of ragged
 };
 
 enum class OnError : std::uint8_t { raise, skip, replace };
@@ -34,12 +34,13 @@ struct LoaderSpec {
   std::shared_ptr<const Dataset> dataset;
   Sampler sampler = Sampler::none(0);
   std::vector<FieldPlan> fields;
-  Steps steps;                        // n, batch, world, rank, drop_last, uneven
+  Steps steps;  // n, batch, world, rank, drop_last, uneven
   std::uint64_t augmentation_seed = 0;
   OnError on_error = OnError::raise;
-  std::uint64_t max_errors = 100;     // per epoch
-  std::uint64_t prefetch_bytes = 0;   // 0: half the engine's budget; at least two batches are in flight
-  bool host_memory = false;           // batches live in memory that the host provides (pinned)
+  std::uint64_t max_errors = 100;  // per epoch
+  std::uint64_t prefetch_bytes =
+      0;                     // 0: half the engine's budget; at least two batches are in flight
+  bool host_memory = false;  // batches live in memory that the host provides (pinned)
 };
 
 // One field of a finished batch. Memory belongs to the batch's slab.
@@ -58,7 +59,7 @@ struct BatchField {
 
 // A batch as it is handed out, or the error that took its place.
 struct Batch {
-  bool in_order = false;          // it took its step of the order; false: an error outside of it
+  bool in_order = false;  // it took its step of the order; false: an error outside of it
   std::uint64_t epoch = 0;
   std::uint64_t next_cursor = 0;  // of the global order, after this step
   bool last = false;              // of this rank's epoch

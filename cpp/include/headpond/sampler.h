@@ -18,7 +18,8 @@ class EpochOrder {
  public:
   virtual ~EpochOrder() = default;
   // out[k] = sample at position first + k * stride. All positions < n.
-  virtual void indices(std::uint64_t first, std::uint64_t stride, std::span<std::uint64_t> out) const = 0;
+  virtual void indices(std::uint64_t first, std::uint64_t stride,
+                       std::span<std::uint64_t> out) const = 0;
 };
 
 // A pure function (seed, epoch, position) to sample index. A value.
@@ -36,7 +37,8 @@ class Sampler {
   // Shards are permuted, the sequence is cut into groups of at least `window`
   // samples, the samples of a group are permuted. A group ends with the shard that
   // fills it, so the last one holds what is left. Empty shards are allowed.
-  static Sampler window(std::vector<std::uint64_t> shard_counts, std::uint64_t seed, std::uint64_t window);
+  static Sampler window(std::vector<std::uint64_t> shard_counts, std::uint64_t seed,
+                        std::uint64_t window);
 
   std::uint64_t size() const { return n_; }
   std::uint64_t seed() const { return seed_; }
@@ -57,7 +59,8 @@ class Sampler {
   GroupPlace group_at(std::uint64_t epoch, std::uint64_t position) const;
 
  private:
-  Sampler(ShuffleMode mode, std::uint64_t n, std::uint64_t seed) : mode_(mode), n_(n), seed_(seed) {}
+  Sampler(ShuffleMode mode, std::uint64_t n, std::uint64_t seed)
+      : mode_(mode), n_(n), seed_(seed) {}
   ShuffleMode mode_;
   std::uint64_t n_;
   std::uint64_t seed_;
@@ -70,9 +73,9 @@ class Sampler {
 class SampleRandom {
  public:
   SampleRandom(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample);
-  std::uint64_t next();                                  // 64 uniform bits
-  double uniform(double low, double high);               // [low, high)
-  std::uint64_t below(std::uint64_t bound);              // [0, bound), unbiased; bound > 0
+  std::uint64_t next();                      // 64 uniform bits
+  double uniform(double low, double high);   // [low, high)
+  std::uint64_t below(std::uint64_t bound);  // [0, bound), unbiased; bound > 0
 
  private:
   std::uint64_t state_;

@@ -31,7 +31,7 @@ class SlabAllocator {
 struct SlabStatistics {
   std::uint64_t allocated = 0;  // slabs made from the operating system
   std::uint64_t reused = 0;
-  std::uint64_t bytes = 0;      // mapped now
+  std::uint64_t bytes = 0;  // mapped now
 };
 
 // Reused memory: 2 MiB aligned regions with huge-page advice, touched once. A slab

@@ -36,6 +36,7 @@ struct Uri {
 template <>
 struct std::hash<headpond::Uri> {
   std::size_t operator()(const headpond::Uri& uri) const noexcept {
-    return std::hash<std::string>()(uri.scheme + "\n" + uri.authority + "\n" + uri.path + "\n" + uri.query);
+    return std::hash<std::string>()(uri.scheme + "\n" + uri.authority + "\n" + uri.path + "\n" +
+                                    uri.query);
   }
 };

@@ -19,7 +19,8 @@ std::vector<std::string> cgroup_folders(const std::string& root) {
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
     if (line.rfind("0::", 0) != 0) continue;
-    for (std::string path = line.substr(3); !path.empty() && path != "/"; path.resize(path.rfind('/'))) {
+    for (std::string path = line.substr(3); !path.empty() && path != "/";
+         path.resize(path.rfind('/'))) {
       folders.push_back(root + path);
     }
   }
@@ -46,7 +47,8 @@ std::optional<double> quota_of(const std::string& folder) {
   if (const auto line = first_line(folder + "/cpu.max")) {
     const auto space = line->find(' ');
     const auto quota = number(line->substr(0, space));
-    const auto period = space == std::string::npos ? std::optional(100000.0) : number(line->substr(space + 1));
+    const auto period =
+        space == std::string::npos ? std::optional(100000.0) : number(line->substr(space + 1));
     if (quota && period && *period > 0) return *quota / *period;
     return std::nullopt;
   }
@@ -67,7 +69,8 @@ unsigned usable_cpus(const std::string& cgroup_root) {
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
     cpus = CPU_COUNT(&set);
   } else {
-    cpus = static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));  // more than 1,024 CPUs
+    cpus =
+        static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));  // more than 1,024 CPUs
   }
   for (const auto& folder : cgroup_folders(cgroup_root)) {
     if (const auto quota = quota_of(folder)) cpus = std::min(cpus, *quota);
@@ -76,12 +79,14 @@ unsigned usable_cpus(const std::string& cgroup_root) {
 }
 
 std::uint64_t usable_memory_bytes(const std::string& cgroup_root) {
-  auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+               static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   for (const auto& folder : cgroup_folders(cgroup_root)) {
     for (const char* file : {"/memory.max", "/memory/memory.limit_in_bytes"}) {
       const auto line = first_line(folder + file);
       const auto limit = line ? number(*line) : std::nullopt;
-      if (limit && *limit > 0) bytes = std::min(bytes, static_cast<std::uint64_t>(std::min(*limit, 9e18)));
+      if (limit && *limit > 0)
+        bytes = std::min(bytes, static_cast<std::uint64_t>(std::min(*limit, 9e18)));
     }
   }
   return bytes;

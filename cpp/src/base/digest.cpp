@@ -55,14 +55,18 @@ std::string Digest::hex() const {
   return text;
 }
 
-Digest digest(std::span<const std::byte> bytes) { return from_xxh(XXH3_128bits(bytes.data(), bytes.size())); }
+Digest digest(std::span<const std::byte> bytes) {
+  return from_xxh(XXH3_128bits(bytes.data(), bytes.size()));
+}
 Digest digest(std::string_view text) { return from_xxh(XXH3_128bits(text.data(), text.size())); }
 
 struct DigestBuilder::State {
   XXH3_state_t xxh;
 };
 
-DigestBuilder::DigestBuilder() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh); }
+DigestBuilder::DigestBuilder() : state_(std::make_unique<State>()) {
+  XXH3_128bits_reset(&state_->xxh);
+}
 DigestBuilder::~DigestBuilder() = default;
 
 DigestBuilder& DigestBuilder::add(std::string_view text) {

@@ -30,7 +30,8 @@ std::vector<LogRecord> LogQueue::drain() {
   const std::lock_guard lock(mutex_);
   auto records = std::exchange(records_, {});
   if (const auto dropped = std::exchange(dropped_, 0); dropped > 0) {
-    records.push_back({LogLevel::warning, std::to_string(dropped) + " further messages were dropped"});
+    records.push_back(
+        {LogLevel::warning, std::to_string(dropped) + " further messages were dropped"});
   }
   return records;
 }

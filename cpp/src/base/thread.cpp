@@ -37,7 +37,8 @@ Result<Thread> Thread::start(ThreadOptions options, std::function<void()> run) {
       run();
     });
   } catch (const std::system_error& error) {
-    result = Error(ErrorCode::resource_limit, "thread " + options.name + " cannot be started: " + error.what() +
+    result = Error(ErrorCode::resource_limit, "thread " + options.name +
+                                                  " cannot be started: " + error.what() +
                                                   " (see ulimit -u and the cgroup's pids.max)");
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

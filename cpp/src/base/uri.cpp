@@ -25,7 +25,8 @@ int hex_value(char c) {
 std::string percent_decode(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
+    if (text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 &&
+        hex_value(text[i + 2]) >= 0) {
       out += static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
       i += 2;
     } else {
@@ -59,9 +60,9 @@ Result<Uri> Uri::parse(std::string_view text) {
   if (uri.scheme == "file") {
     if (uri.authority == "localhost") uri.authority.clear();
     if (!uri.authority.empty()) {
-      return Error(ErrorCode::invalid_argument,
-                   "file:// takes no host: write file:///" + uri.authority + std::string(rest) +
-                       " for an absolute path");
+      return Error(ErrorCode::invalid_argument, "file:// takes no host: write file:///" +
+                                                    uri.authority + std::string(rest) +
+                                                    " for an absolute path");
     }
     uri.path = percent_decode(rest);
     return uri;

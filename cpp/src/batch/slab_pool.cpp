@@ -18,20 +18,25 @@ constexpr std::size_t kPage = 4096;
 // Smaller slabs share a mapping, so that they lie on huge pages too.
 constexpr std::size_t kOwnMapping = 2 * kHugePage;
 
-constexpr std::size_t align_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+constexpr std::size_t align_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
 
 // Memory from the operating system: aligned to huge pages and touched, so that
 // nothing faults later. Held by the regions cut from it.
 class Mapping {
  public:
   // `counter` holds the bytes that are mapped now.
-  static Result<std::shared_ptr<Mapping>> make(std::size_t bytes, std::shared_ptr<std::atomic<std::uint64_t>> counter) {
+  static Result<std::shared_ptr<Mapping>> make(
+      std::size_t bytes, std::shared_ptr<std::atomic<std::uint64_t>> counter) {
     const std::size_t reserved = bytes + kHugePage;
-    void* raw = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* raw = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (raw == MAP_FAILED) {
       return system_error(errno, "mapping " + std::to_string(bytes) + " bytes for batches");
     }
-    auto* start = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(raw), kHugePage));
+    auto* start =
+        reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(raw), kHugePage));
     auto* first = static_cast<std::byte*>(raw);
     // What lies before and after the aligned part goes back at once.
     if (start != first) munmap(first, static_cast<std::size_t>(start - first));
@@ -99,7 +104,8 @@ struct SlabPool::State {
   std::multimap<std::size_t, Region> free;  // by capacity
   Region rest;                              // what is left of the last mapping for small slabs
   SlabStatistics statistics;
-  std::shared_ptr<std::atomic<std::uint64_t>> mapped = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::shared_ptr<std::atomic<std::uint64_t>> mapped =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
 
   Result<Region> take(std::size_t bytes) {
     const std::size_t capacity = capacity_for(bytes);
@@ -143,7 +149,7 @@ struct SlabPool::State {
     if (rest.capacity < capacity) {
       auto mapping = Mapping::make(align_up(4 * capacity, kHugePage), mapped);
       if (!mapping) return std::move(mapping).error();
-        rest.start = (*mapping)->start();
+      rest.start = (*mapping)->start();
       rest.capacity = (*mapping)->bytes();
       rest.mapping = *std::move(mapping);
     }

@@ -67,7 +67,8 @@ class EngineImpl final : public Engine {
 std::shared_ptr<Engine> Engine::make(EngineOptions options) {
   const unsigned ranks = std::max(1u, options.ranks_on_node);
   if (options.cpu_threads == 0) options.cpu_threads = std::max(1u, usable_cpus() / ranks);
-  if (options.memory_bytes == 0) options.memory_bytes = std::min(kBudgetMax, usable_memory_bytes() / 4) / ranks;
+  if (options.memory_bytes == 0)
+    options.memory_bytes = std::min(kBudgetMax, usable_memory_bytes() / 4) / ranks;
   std::shared_ptr<Engine> engine(new EngineImpl(std::move(options)), [](Engine* made) {
     // In a forked child its threads do not exist, and its locks may be held for
     // ever by one of them: leave it to the end of the process.

@@ -14,23 +14,34 @@ constexpr std::uint32_t kGone = std::numeric_limits<std::uint32_t>::max();
 // Writes `count` elements of `value` in the field's dtype.
 void fill_elements(std::byte* out, std::uint64_t count, DType dtype, double value) {
   const auto fill = [&](auto typed) {
-    for (std::uint64_t i = 0; i < count; ++i) std::memcpy(out + i * sizeof typed, &typed, sizeof typed);
+    for (std::uint64_t i = 0; i < count; ++i)
+      std::memcpy(out + i * sizeof typed, &typed, sizeof typed);
   };
   switch (dtype) {
-    case DType::int8: return fill(static_cast<std::int8_t>(value));
-    case DType::int16: return fill(static_cast<std::int16_t>(value));
-    case DType::uint16: return fill(static_cast<std::uint16_t>(value));
-    case DType::int32: return fill(static_cast<std::int32_t>(value));
-    case DType::uint32: return fill(static_cast<std::uint32_t>(value));
-    case DType::int64: return fill(static_cast<std::int64_t>(value));
-    case DType::uint64: return fill(static_cast<std::uint64_t>(value));
-    case DType::float32: return fill(static_cast<float>(value));
-    case DType::float64: return fill(value);
+    case DType::int8:
+      return fill(static_cast<std::int8_t>(value));
+    case DType::int16:
+      return fill(static_cast<std::int16_t>(value));
+    case DType::uint16:
+      return fill(static_cast<std::uint16_t>(value));
+    case DType::int32:
+      return fill(static_cast<std::int32_t>(value));
+    case DType::uint32:
+      return fill(static_cast<std::uint32_t>(value));
+    case DType::int64:
+      return fill(static_cast<std::int64_t>(value));
+    case DType::uint64:
+      return fill(static_cast<std::uint64_t>(value));
+    case DType::float32:
+      return fill(static_cast<float>(value));
+    case DType::float64:
+      return fill(value);
     case DType::bytes:
     case DType::boolean:
     case DType::uint8:
     case DType::float16:
-    case DType::bfloat16: break;
+    case DType::bfloat16:
+      break;
   }
   // One byte, or 16-bit floats: the recipe accepts only 0 for those.
   std::memset(out, static_cast<int>(value), count * item_size(dtype));
@@ -71,13 +82,15 @@ class Finisher {
     place_.resize(job_.rows);
     for (std::uint32_t row = 0; row < job_.rows; ++row) place_[row] = row;
     auto& errors = job_.errors;
-    std::stable_sort(errors.begin(), errors.end(), [](const RowError& a, const RowError& b) { return a.row < b.row; });
+    std::stable_sort(errors.begin(), errors.end(),
+                     [](const RowError& a, const RowError& b) { return a.row < b.row; });
     for (auto& error : errors) {
       if (place_[error.row] == kGone) continue;  // the first failure of a row counts
       place_[error.row] = kGone;
       const RecipeField& field = recipe_.fields()[error.field];
       const auto sample = job_.samples[error.row];
-      Error described = recipe_.spec().dataset->describe(std::move(error.error), sample, field.plan.source);
+      Error described =
+          recipe_.spec().dataset->describe(std::move(error.error), sample, field.plan.source);
       if (recipe_.spec().on_error == OnError::raise) return described;
       if (!first_) first_ = described;
       finished.errors.push_back(note(described, sample));
@@ -144,7 +157,8 @@ class Finisher {
     } else if (rows_move()) {
       for (std::size_t row = 0; row < source_.size(); ++row) {
         if (source_[row] == row) continue;
-        std::memmove(made.data + row * field.row_bytes, made.data + source_[row] * field.row_bytes, field.row_bytes);
+        std::memmove(made.data + row * field.row_bytes, made.data + source_[row] * field.row_bytes,
+                     field.row_bytes);
       }
     }
     made.shape = {source_.size()};
@@ -196,8 +210,10 @@ class Finisher {
     }
     for (std::size_t row = 0; row < source_.size(); ++row) {
       const auto length = lengths[source_[row]];
-      if (row * widest != slots[row]) std::memmove(made.data + row * widest, made.data + slots[row], length);
-      fill_elements(made.data + row * widest + length, (widest - length) / item, field.output.dtype, *field.plan.pad);
+      if (row * widest != slots[row])
+        std::memmove(made.data + row * widest, made.data + slots[row], length);
+      fill_elements(made.data + row * widest + length, (widest - length) / item, field.output.dtype,
+                    *field.plan.pad);
       made.lengths[row] = static_cast<std::int64_t>(length / item);
     }
     made.shape = {source_.size(), widest / item};

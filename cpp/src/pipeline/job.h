@@ -28,7 +28,7 @@ struct Arriving {
 struct ColdRow {
   std::atomic<std::uint32_t> pending{0};  // reads that have not finished
   std::atomic<bool> failed{false};
-  std::vector<Arriving> arriving;         // written before the reads start
+  std::vector<Arriving> arriving;  // written before the reads start
 };
 
 struct RowError {
@@ -59,23 +59,23 @@ struct Job {
   // The plan: samples of the rows, extents per stored field and row, sizes.
   std::uint32_t rows = 0;
   std::vector<std::uint64_t> samples;
-  std::vector<Extent> extents;               // [stored field * rows + row]
-  std::vector<std::uint64_t> slots;          // varying fields: [varying * (rows + 1) + row], byte offsets
+  std::vector<Extent> extents;       // [stored field * rows + row]
+  std::vector<std::uint64_t> slots;  // varying fields: [varying * (rows + 1) + row], byte offsets
   std::vector<std::uint64_t> part_bytes;
-  std::uint64_t record_bytes = 0;            // of records that may wait in buffers
-  std::uint32_t chunk_rows = 1;              // rows claimed at a time
+  std::uint64_t record_bytes = 0;  // of records that may wait in buffers
+  std::uint32_t chunk_rows = 1;    // rows claimed at a time
   ByteBudget::Credit credit;
-  std::uint64_t bytes = 0;                   // that the credit stands for
+  std::uint64_t bytes = 0;  // that the credit stands for
 
-  std::shared_ptr<Slab> slab;                // none until memory is there
-  std::vector<std::byte*> parts;             // its parts' addresses
-  std::vector<std::uint64_t> lengths;        // varying fields: bytes written, [varying * rows + row]
+  std::shared_ptr<Slab> slab;          // none until memory is there
+  std::vector<std::byte*> parts;       // its parts' addresses
+  std::vector<std::uint64_t> lengths;  // varying fields: bytes written, [varying * rows + row]
 
   // Progress.
-  std::uint32_t next_row = 0;                // first unclaimed row; under the prefetcher's lock
+  std::uint32_t next_row = 0;  // first unclaimed row; under the prefetcher's lock
   std::atomic<std::uint32_t> remaining{0};
   std::atomic<std::uint32_t> reads_in_flight{0};
-  std::optional<Finished> finished;          // under the prefetcher's lock
+  std::optional<Finished> finished;            // under the prefetcher's lock
   std::vector<std::unique_ptr<ColdRow>> cold;  // empty where nothing can be cold
 
   std::mutex errors_mutex;

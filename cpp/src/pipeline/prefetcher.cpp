@@ -40,14 +40,16 @@ struct Faults {
   static Faults now() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+    return {static_cast<std::uint64_t>(usage.ru_minflt),
+            static_cast<std::uint64_t>(usage.ru_majflt)};
   }
 };
 
 // Where planning stands: steps of epochs, one after another.
 class StepStream {
  public:
-  void start(const LoaderSpec& spec, std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs) {
+  void start(const LoaderSpec& spec, std::uint64_t epoch, std::uint64_t cursor,
+             std::uint64_t epochs) {
     steps_ = spec.steps;
     epoch_ = epoch;
     cursor_ = cursor;
@@ -88,7 +90,8 @@ class StepStream {
 
 class Core final : public Prefetcher, public WorkSource, public std::enable_shared_from_this<Core> {
  public:
-  Core(std::shared_ptr<Engine> engine, std::shared_ptr<const Recipe> recipe, std::shared_ptr<Store> store)
+  Core(std::shared_ptr<Engine> engine, std::shared_ptr<const Recipe> recipe,
+       std::shared_ptr<Store> store)
       : engine_(std::move(engine)),
         recipe_(std::move(recipe)),
         store_(std::move(store)),
@@ -155,10 +158,11 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     const Time start = std::chrono::steady_clock::now();
     const Time deadline = start + std::chrono::milliseconds(timeout_ms);
     const bool small = jobs_.empty() || jobs_.front()->bytes < kSmallBatchBytes;
-    double WaitedFor::* const kind = waiting_for();
+    double WaitedFor::*const kind = waiting_for();
     consumer_waits_ = true;
     while (!something_to_take()) {
-      const Time until = small ? std::min(deadline, std::chrono::steady_clock::now() + kSmallBatchWait) : deadline;
+      const Time until =
+          small ? std::min(deadline, std::chrono::steady_clock::now() + kSmallBatchWait) : deadline;
       consumer_.wait_until(lock, until);
       if (std::chrono::steady_clock::now() >= deadline) break;
     }
@@ -184,7 +188,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   void provide(std::uint64_t ticket, std::shared_ptr<Slab> slab) override {
     {
       const std::lock_guard lock(mutex_);
-      const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->ticket == ticket; });
+      const auto found = std::find_if(jobs_.begin(), jobs_.end(),
+                                      [&](const auto& job) { return job->ticket == ticket; });
       if (found == jobs_.end() || (*found)->slab != nullptr) return;  // halted in between
       set_slab(**found, std::move(slab));
       claimable_.push_back(*found);
@@ -221,13 +226,16 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
 
   std::string describe_wait() const override {
     const std::lock_guard lock(mutex_);
-    if (jobs_.empty()) return unfunded_ != nullptr ? "memory: the budget is used up" : "the plan of the next batch";
+    if (jobs_.empty())
+      return unfunded_ != nullptr ? "memory: the budget is used up" : "the plan of the next batch";
     const Job& job = *jobs_.front();
     if (job.slab == nullptr) return "memory for the batch";
     const auto left = std::to_string(job.remaining.load());
     const auto reads = job.reads_in_flight.load();
-    std::string text = left + " of " + std::to_string(job.rows) + " samples of the batch are not done";
-    if (reads > 0) text += "; " + std::to_string(reads) + " reads from " + store_->describe() + " are in flight";
+    std::string text =
+        left + " of " + std::to_string(job.rows) + " samples of the batch are not done";
+    if (reads > 0)
+      text += "; " + std::to_string(reads) + " reads from " + store_->describe() + " are in flight";
     for (std::uint32_t row = 0; row < job.cold.size(); ++row) {
       if (job.cold[row] == nullptr || job.cold[row]->pending.load() == 0) continue;
       const auto sample = job.samples[row];
@@ -289,7 +297,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   };
 
   static Error forked() {
-    return Error(ErrorCode::forked, "this iterator belongs to the parent process: start a new one in the child");
+    return Error(ErrorCode::forked,
+                 "this iterator belongs to the parent process: start a new one in the child");
   }
 
   static Batch failed(Error error) {
@@ -327,7 +336,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     std::shared_ptr<Job> unfunded;
     {
       std::unique_lock lock(mutex_);
-      const bool drained = drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
+      const bool drained =
+          drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
       if (!drained) {
         abandoned_ = shared_from_this();  // the read's completion may still come
         engine_->log()->push_once(LogLevel::warning, "stuck read",
@@ -361,18 +371,21 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   // Should a worker wake the consumer for what has just been finished?
   bool worth_waking() const {
     if (jobs_.empty() || !jobs_.front()->finished) return false;
-    return finished_jobs_ >= std::min(kWakeBatches, jobs_.size()) || jobs_.front()->bytes >= kSmallBatchBytes ||
-           blocked_ || jobs_.front()->last;
+    return finished_jobs_ >= std::min(kWakeBatches, jobs_.size()) ||
+           jobs_.front()->bytes >= kSmallBatchBytes || blocked_ || jobs_.front()->last;
   }
 
-  double WaitedFor::* waiting_for() const {
+  double WaitedFor::*waiting_for() const {
     if (jobs_.empty()) return unfunded_ != nullptr ? &WaitedFor::memory_s : &WaitedFor::cpu_s;
     const Job& job = *jobs_.front();
     if (job.slab == nullptr) return &WaitedFor::memory_s;
-    return job.reads_in_flight.load(std::memory_order_relaxed) > 0 ? &WaitedFor::reading_s : &WaitedFor::cpu_s;
+    return job.reads_in_flight.load(std::memory_order_relaxed) > 0 ? &WaitedFor::reading_s
+                                                                   : &WaitedFor::cpu_s;
   }
 
-  bool has_room() const { return jobs_bytes_ <= prefetch_bytes_ / 4 * 3 || jobs_.size() < kJobsMin; }
+  bool has_room() const {
+    return jobs_bytes_ <= prefetch_bytes_ / 4 * 3 || jobs_.size() < kJobsMin;
+  }
   bool may_plan() const { return jobs_bytes_ < prefetch_bytes_ || jobs_.size() < kJobsMin; }
 
   std::shared_ptr<Job> new_job() {
@@ -431,7 +444,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       set_slab(job, *std::move(slab));
     } else {
       Finished finished;
-      finished.batch = failed(std::move(slab).error().in("a batch of " + std::to_string(job.rows) + " samples"));
+      finished.batch =
+          failed(std::move(slab).error().in("a batch of " + std::to_string(job.rows) + " samples"));
       finished.batch.in_order = true;
       finished.batch.epoch = job.epoch;
       finished.batch.next_cursor = job.step.next;
@@ -444,7 +458,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   void set_slab(Job& job, std::shared_ptr<Slab> slab) const {
     job.slab = std::move(slab);
     job.parts.resize(job.part_bytes.size());
-    for (std::size_t part = 0; part < job.parts.size(); ++part) job.parts[part] = job.slab->part(part).data();
+    for (std::size_t part = 0; part < job.parts.size(); ++part)
+      job.parts[part] = job.slab->part(part).data();
     job.cold.resize(job.rows);
   }
 
@@ -459,7 +474,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     }
   }
 
-  void fill(const std::shared_ptr<Job>& job, std::uint32_t first, std::uint32_t last, Scratch& scratch) {
+  void fill(const std::shared_ptr<Job>& job, std::uint32_t first, std::uint32_t last,
+            Scratch& scratch) {
     std::vector<ColdRead> reads = reader_.fill(*job, first, last, scratch);
     std::uint32_t done = last - first;
     if (!reads.empty()) {
@@ -477,7 +493,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       reads_in_flight_ += reads.size();
       stop = stop_source_.get_token();
     }
-    job->reads_in_flight.fetch_add(static_cast<std::uint32_t>(reads.size()), std::memory_order_relaxed);
+    job->reads_in_flight.fetch_add(static_cast<std::uint32_t>(reads.size()),
+                                   std::memory_order_relaxed);
     std::vector<ReadRequest> requests;
     requests.reserve(reads.size());
     for (ColdRead& read : reads) {
@@ -492,11 +509,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       request.expected = manifest.version(read.object);
       request.stop = stop;
       // `this` lives until no read is in flight: halt() waits for that.
-      request.done = [this, job = std::shared_ptr(job), read = std::move(read)](Result<ReadOutcome> result) mutable {
+      request.done = [this, job = std::shared_ptr(job),
+                      read = std::move(read)](Result<ReadOutcome> result) mutable {
         if (result && result->bytes != read.range.size()) {
-          result = Error(ErrorCode::object_changed, "the object ends after " +
-                                                        std::to_string(read.range.start + result->bytes) +
-                                                        " bytes, inside the record");
+          result =
+              Error(ErrorCode::object_changed,
+                    "the object ends after " + std::to_string(read.range.start + result->bytes) +
+                        " bytes, inside the record");
         }
         if (result) {
           job->bytes_storage.fetch_add(result->bytes, std::memory_order_relaxed);
@@ -565,15 +584,17 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     std::move(finished.errors.begin(), finished.errors.end(), std::back_inserter(errors_in_epoch_));
     auto& s = statistics_;
     if (finished.errors.size() > 0) {
-      (recipe_->spec().on_error == OnError::skip ? s.skipped : s.replaced) += finished.errors.size();
+      (recipe_->spec().on_error == OnError::skip ? s.skipped : s.replaced) +=
+          finished.errors.size();
       if (errors_in_epoch_.size() > recipe_->spec().max_errors && !batch.error) {
         const SampleError& last = errors_in_epoch_.back();
-        batch.error = Error(ErrorCode::too_many_errors,
-                            std::to_string(errors_in_epoch_.size()) + " samples failed in epoch " +
-                                std::to_string(batch.epoch) + ", max_errors is " +
-                                std::to_string(recipe_->spec().max_errors) + "; the last was sample " +
-                                std::to_string(last.sample) + " (key \"" + last.key + "\"): " + last.reason)
-                          .at_sample(last.sample);
+        batch.error =
+            Error(ErrorCode::too_many_errors,
+                  std::to_string(errors_in_epoch_.size()) + " samples failed in epoch " +
+                      std::to_string(batch.epoch) + ", max_errors is " +
+                      std::to_string(recipe_->spec().max_errors) + "; the last was sample " +
+                      std::to_string(last.sample) + " (key \"" + last.key + "\"): " + last.reason)
+                .at_sample(last.sample);
         batch.fields.clear();
         batch.slab.reset();
       }
@@ -613,7 +634,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::uint64_t reads_in_flight_ = 0;
   bool planning_ = false;
   bool worker_wants_wake_ = false;
-  bool blocked_ = false;         // planning stopped at the prefetch limit
+  bool blocked_ = false;  // planning stopped at the prefetch limit
   bool consumer_waits_ = false;
   bool attached_ = false;
   bool halting_ = false;
@@ -631,7 +652,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
 
 }  // namespace
 
-Result<std::shared_ptr<Prefetcher>> Prefetcher::make(std::shared_ptr<Engine> engine, LoaderSpec spec) {
+Result<std::shared_ptr<Prefetcher>> Prefetcher::make(std::shared_ptr<Engine> engine,
+                                                     LoaderSpec spec) {
   auto recipe = Recipe::make(std::move(spec));
   if (!recipe) return std::move(recipe).error();
   auto store = (*recipe)->spec().dataset->store(engine->stores());
@@ -640,7 +662,8 @@ Result<std::shared_ptr<Prefetcher>> Prefetcher::make(std::shared_ptr<Engine> eng
   // The scheduler holds the core while it is attached, so the owner's handle is
   // another count: when that is gone, work stops.
   Prefetcher* handle = core.get();
-  return std::shared_ptr<Prefetcher>(handle, [core = std::move(core)](Prefetcher*) { core->stop(); });
+  return std::shared_ptr<Prefetcher>(handle,
+                                     [core = std::move(core)](Prefetcher*) { core->stop(); });
 }
 
 }  // namespace headpond

@@ -14,25 +14,37 @@ constexpr std::uint64_t kChunkBytes = 512 * 1024;
 // The values a dtype holds, for pad values. 16-bit floats are padded with 0 only.
 bool holds(DType dtype, double value) {
   const auto within = [&](auto limits) {
-    return value >= static_cast<double>(limits.lowest()) && value <= static_cast<double>(limits.max()) &&
+    return value >= static_cast<double>(limits.lowest()) &&
+           value <= static_cast<double>(limits.max()) &&
            (!limits.is_integer || value == std::floor(value));
   };
   switch (dtype) {
     case DType::bytes:
-    case DType::uint8: return within(std::numeric_limits<std::uint8_t>());
-    case DType::boolean: return value == 0 || value == 1;
-    case DType::int8: return within(std::numeric_limits<std::int8_t>());
-    case DType::int16: return within(std::numeric_limits<std::int16_t>());
-    case DType::uint16: return within(std::numeric_limits<std::uint16_t>());
-    case DType::int32: return within(std::numeric_limits<std::int32_t>());
-    case DType::uint32: return within(std::numeric_limits<std::uint32_t>());
+    case DType::uint8:
+      return within(std::numeric_limits<std::uint8_t>());
+    case DType::boolean:
+      return value == 0 || value == 1;
+    case DType::int8:
+      return within(std::numeric_limits<std::int8_t>());
+    case DType::int16:
+      return within(std::numeric_limits<std::int16_t>());
+    case DType::uint16:
+      return within(std::numeric_limits<std::uint16_t>());
+    case DType::int32:
+      return within(std::numeric_limits<std::int32_t>());
+    case DType::uint32:
+      return within(std::numeric_limits<std::uint32_t>());
     // 2^63 and 2^64 round up as doubles, and would not fit.
-    case DType::int64: return value >= -0x1p63 && value < 0x1p63 && value == std::floor(value);
-    case DType::uint64: return value >= 0 && value < 0x1p64 && value == std::floor(value);
+    case DType::int64:
+      return value >= -0x1p63 && value < 0x1p63 && value == std::floor(value);
+    case DType::uint64:
+      return value >= 0 && value < 0x1p64 && value == std::floor(value);
     case DType::float16:
-    case DType::bfloat16: return value == 0;
+    case DType::bfloat16:
+      return value == 0;
     case DType::float32:
-    case DType::float64: return true;
+    case DType::float64:
+      return true;
   }
   return false;
 }
@@ -40,27 +52,33 @@ bool holds(DType dtype, double value) {
 }  // namespace
 
 Result<std::shared_ptr<const Recipe>> Recipe::make(LoaderSpec spec) {
-  if (spec.dataset == nullptr) return Error(ErrorCode::invalid_argument, "a loader needs a dataset");
+  if (spec.dataset == nullptr)
+    return Error(ErrorCode::invalid_argument, "a loader needs a dataset");
   if (spec.steps.batch == 0 || spec.steps.world == 0 || spec.steps.rank >= spec.steps.world) {
-    return Error(ErrorCode::invalid_argument,
-                 "batch size and world size are at least 1, and rank is below the world size; got batch " +
-                     std::to_string(spec.steps.batch) + ", rank " + std::to_string(spec.steps.rank) +
-                     ", world size " + std::to_string(spec.steps.world));
+    return Error(
+        ErrorCode::invalid_argument,
+        "batch size and world size are at least 1, and rank is below the world size; got batch " +
+            std::to_string(spec.steps.batch) + ", rank " + std::to_string(spec.steps.rank) +
+            ", world size " + std::to_string(spec.steps.world));
   }
   if (spec.steps.batch > std::numeric_limits<std::uint32_t>::max() / 2) {
-    return Error(ErrorCode::invalid_argument, "batch size " + std::to_string(spec.steps.batch) + " is too large");
+    return Error(ErrorCode::invalid_argument,
+                 "batch size " + std::to_string(spec.steps.batch) + " is too large");
   }
   if (spec.sampler.size() != spec.dataset->size() || spec.steps.n != spec.dataset->size()) {
-    return Error(ErrorCode::internal, "sampler, steps and dataset disagree about the number of samples");
+    return Error(ErrorCode::internal,
+                 "sampler, steps and dataset disagree about the number of samples");
   }
   if (spec.fields.empty()) {
-    return Error(ErrorCode::invalid_argument, "a batch needs at least one field: select() leaves none");
+    return Error(ErrorCode::invalid_argument,
+                 "a batch needs at least one field: select() leaves none");
   }
   if (spec.on_error == OnError::replace) {
     for (const auto& plan : spec.fields) {
       if (plan.kind != FieldPlan::Kind::stored || plan.pad) continue;
       if (plan.source >= spec.dataset->fields().size()) continue;  // reported below
-      const Field& made = plan.decoder ? plan.decoder->output() : spec.dataset->fields()[plan.source];
+      const Field& made =
+          plan.decoder ? plan.decoder->output() : spec.dataset->fields()[plan.source];
       if (!made.shape) {
         return Error(ErrorCode::invalid_argument,
                      "on_error=\"replace\" needs rows of one shape: give field \"" + plan.name +
@@ -73,7 +91,8 @@ Result<std::shared_ptr<const Recipe>> Recipe::make(LoaderSpec spec) {
     auto field = recipe->make_field(plan);
     if (!field) return std::move(field).error().in("field \"" + plan.name + "\"");
     if (plan.kind == FieldPlan::Kind::stored) field->stored = recipe->stored_++;
-    if (plan.kind != FieldPlan::Kind::key && !field->output.shape) field->varying = recipe->varying_++;
+    if (plan.kind != FieldPlan::Kind::key && !field->output.shape)
+      field->varying = recipe->varying_++;
     recipe->fields_.push_back(*std::move(field));
   }
   recipe->assign_parts();
@@ -97,7 +116,8 @@ Result<RecipeField> Recipe::make_field(const FieldPlan& plan) const {
       return field;
     case FieldPlan::Kind::stored: {
       if (plan.source >= spec_.dataset->fields().size()) {
-        return Error(ErrorCode::invalid_argument, "the dataset has no field number " + std::to_string(plan.source));
+        return Error(ErrorCode::invalid_argument,
+                     "the dataset has no field number " + std::to_string(plan.source));
       }
       const Field& stored = spec_.dataset->fields()[plan.source];
       if (plan.decoder == nullptr && stored.swapped) {
@@ -113,14 +133,16 @@ Result<RecipeField> Recipe::make_field(const FieldPlan& plan) const {
     }
   }
   if (plan.pad && !field.output.shape && !holds(field.output.dtype, *plan.pad)) {
-    return Error(ErrorCode::invalid_argument, "the pad value does not fit " + std::string(name_of(field.output.dtype)));
+    return Error(ErrorCode::invalid_argument,
+                 "the pad value does not fit " + std::string(name_of(field.output.dtype)));
   }
   if (field.output.shape) {
     auto bytes = byte_size(*field.output.shape, field.output.dtype);
     if (!bytes) return std::move(bytes).error();
     if (*bytes > 0 && spec_.steps.batch > (std::uint64_t{1} << 46) / *bytes) {
-      return Error(ErrorCode::invalid_argument, "a batch of " + std::to_string(spec_.steps.batch) + " rows of " +
-                                                    std::to_string(*bytes) + " bytes cannot fit in memory");
+      return Error(ErrorCode::invalid_argument, "a batch of " + std::to_string(spec_.steps.batch) +
+                                                    " rows of " + std::to_string(*bytes) +
+                                                    " bytes cannot fit in memory");
     }
     field.row_bytes = *bytes;
   }
@@ -167,7 +189,8 @@ void Recipe::plan_sizes(Job& job) const {
     if (field.part == RecipeField::kNone) continue;
     if (field.plan.decoder) decodes = true;
     if (field.stored != RecipeField::kNone && !field.in_place) {
-      for (std::uint64_t row = 0; row < rows; ++row) job.record_bytes += job.extents[field.stored * rows + row].size;
+      for (std::uint64_t row = 0; row < rows; ++row)
+        job.record_bytes += job.extents[field.stored * rows + row].size;
     }
     if (!field.varies()) {
       job.part_bytes[field.part] = field.row_bytes * rows;
@@ -178,7 +201,8 @@ void Recipe::plan_sizes(Job& job) const {
       for (std::uint64_t row = 0; row < rows; ++row) {
         const Extent& extent = job.extents[field.stored * rows + row];
         const std::uint64_t record = extent.object == Extent::kMissing ? 0 : extent.size;
-        const std::uint64_t bytes = field.plan.decoder ? field.plan.decoder->output_bytes_max(record) : record;
+        const std::uint64_t bytes =
+            field.plan.decoder ? field.plan.decoder->output_bytes_max(record) : record;
         const std::uint64_t slot = (bytes + item - 1) / item * item;
         slots[row + 1] = slots[row] + slot;
         widest = std::max(widest, slot);

@@ -17,13 +17,13 @@ struct RecipeField {
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
   FieldPlan plan;
-  Field output;                  // dtype and shape of one row; no shape: varying
-  bool in_place = false;         // the stored bytes are the value: read into the batch
-  std::uint64_t row_bytes = 0;   // fixed shape
-  std::size_t stored = kNone;    // position among stored fields
-  std::size_t varying = kNone;   // position among varying fields
-  std::size_t part = kNone;      // of the slab: values
-  std::size_t side_part = kNone; // varying: offsets (ragged) or lengths (padded)
+  Field output;                   // dtype and shape of one row; no shape: varying
+  bool in_place = false;          // the stored bytes are the value: read into the batch
+  std::uint64_t row_bytes = 0;    // fixed shape
+  std::size_t stored = kNone;     // position among stored fields
+  std::size_t varying = kNone;    // position among varying fields
+  std::size_t part = kNone;       // of the slab: values
+  std::size_t side_part = kNone;  // varying: offsets (ragged) or lengths (padded)
 
   bool varies() const { return varying != kNone; }
 };

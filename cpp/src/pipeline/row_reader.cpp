@@ -20,10 +20,12 @@ constexpr std::uint64_t kMergedBytesMax = 4 * 1024 * 1024;
 
 class Stopwatch {
  public:
-  explicit Stopwatch(std::atomic<std::uint64_t>& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+  explicit Stopwatch(std::atomic<std::uint64_t>& total)
+      : total_(total), start_(std::chrono::steady_clock::now()) {}
   ~Stopwatch() {
     const auto spent = std::chrono::steady_clock::now() - start_;
-    total_.fetch_add(static_cast<std::uint64_t>(std::chrono::nanoseconds(spent).count()), std::memory_order_relaxed);
+    total_.fetch_add(static_cast<std::uint64_t>(std::chrono::nanoseconds(spent).count()),
+                     std::memory_order_relaxed);
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
@@ -52,27 +54,31 @@ std::span<std::byte> RowReader::slot(Job& job, std::uint32_t field, std::uint32_
   return {job.parts[f.part] + slots[row], slots[row + 1] - slots[row]};
 }
 
-std::vector<ColdRead> RowReader::fill(Job& job, std::uint32_t first, std::uint32_t last, Scratch& scratch) const {
+std::vector<ColdRead> RowReader::fill(Job& job, std::uint32_t first, std::uint32_t last,
+                                      Scratch& scratch) const {
   Work& work = scratch.object<Work>();
   work.cold.clear();
   work.named = Extent::kMissing;  // another dataset may have used it
   for (std::uint32_t field = 0; field < recipe_->fields().size(); ++field) {
-    if (recipe_->fields()[field].stored != RecipeField::kNone) fill_field(job, field, first, last, scratch, work);
+    if (recipe_->fields()[field].stored != RecipeField::kNone)
+      fill_field(job, field, first, last, scratch, work);
   }
   if (work.cold.empty()) return {};
   return plan_cold(job, work.cold);
 }
 
-void RowReader::fill_field(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last, Scratch& scratch,
-                           Work& work) const {
+void RowReader::fill_field(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last,
+                           Scratch& scratch, Work& work) const {
   const RecipeField& f = recipe_->fields()[field];
   const Extent* extents = &job.extents[f.stored * job.rows];
   std::uint32_t row = first;
   while (row < last) {
     const Extent& extent = extents[row];
     if (extent.object == Extent::kMissing) {
-      job.fail(row, field, Error(ErrorCode::corrupt_data, "the sample has no field \"" +
-                                                              recipe_->spec().dataset->fields()[f.plan.source].name + "\""));
+      job.fail(row, field,
+               Error(ErrorCode::corrupt_data,
+                     "the sample has no field \"" +
+                         recipe_->spec().dataset->fields()[f.plan.source].name + "\""));
       ++row;
     } else if (extent.object == Extent::kValue) {
       std::array<std::byte, sizeof extent.offset> value;
@@ -84,8 +90,10 @@ void RowReader::fill_field(Job& job, std::uint32_t field, std::uint32_t first, s
       }
       ++row;
     } else if (f.in_place && !f.varies() && extent.size != f.row_bytes) {
-      job.fail(row, field, Error(ErrorCode::corrupt_data, "the record holds " + std::to_string(extent.size) +
-                                                              " bytes instead of " + std::to_string(f.row_bytes)));
+      job.fail(
+          row, field,
+          Error(ErrorCode::corrupt_data, "the record holds " + std::to_string(extent.size) +
+                                             " bytes instead of " + std::to_string(f.row_bytes)));
       ++row;
     } else {
       row = fill_run(job, field, row, last, scratch, work);
@@ -94,8 +102,8 @@ void RowReader::fill_field(Job& job, std::uint32_t field, std::uint32_t first, s
 }
 
 // Reads a run of rows whose records lie in one object; returns the row behind it.
-std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last,
-                                  Scratch& scratch, Work& work) const {
+std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t first,
+                                  std::uint32_t last, Scratch& scratch, Work& work) const {
   const RecipeField& f = recipe_->fields()[field];
   const Extent* extents = &job.extents[f.stored * job.rows];
   const std::uint32_t object = extents[first].object;
@@ -110,7 +118,8 @@ std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t f
   std::byte* buffer = f.in_place ? nullptr : scratch.get(0, bytes).data();
   for (std::uint32_t row = first; row < stop; ++row) {
     const auto size = extents[row].size;
-    std::byte* out = f.in_place ? slot(job, field, row).data() : std::exchange(buffer, buffer + size);
+    std::byte* out =
+        f.in_place ? slot(job, field, row).data() : std::exchange(buffer, buffer + size);
     work.pieces.push_back({extents[row].offset, {out, size}});
   }
   {
@@ -129,7 +138,8 @@ std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t f
   return stop;
 }
 
-void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object, Work& work) const {
+void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
+                         Work& work) const {
   const Manifest& manifest = recipe_->spec().dataset->manifest();
   if (work.named != object) {
     manifest.name(object, work.name);
@@ -140,7 +150,8 @@ void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
   work.outcomes.assign(count, Work::Outcome::cold);
   std::uint64_t bytes = 0;
   const auto read = [&](std::size_t from, std::size_t pieces) -> Result<std::size_t> {
-    return store_->read_now(work.name, version, std::span(work.pieces).subspan(from, pieces), Wait::never);
+    return store_->read_now(work.name, version, std::span(work.pieces).subspan(from, pieces),
+                            Wait::never);
   };
   const auto mark_filled = [&](std::size_t from, std::size_t pieces) {
     for (std::size_t i = from; i < from + pieces; ++i) {
@@ -165,12 +176,13 @@ void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
   }
   job.bytes_memory.fetch_add(bytes, std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    if (work.outcomes[i] == Work::Outcome::cold) work.cold.push_back({first + static_cast<std::uint32_t>(i), field});
+    if (work.outcomes[i] == Work::Outcome::cold)
+      work.cold.push_back({first + static_cast<std::uint32_t>(i), field});
   }
 }
 
-void RowReader::decode(Job& job, std::uint32_t field, std::uint32_t row, std::span<const std::byte> record,
-                       Scratch& scratch) const {
+void RowReader::decode(Job& job, std::uint32_t field, std::uint32_t row,
+                       std::span<const std::byte> record, Scratch& scratch) const {
   const RecipeField& f = recipe_->fields()[field];
   const SampleContext context{recipe_->spec().augmentation_seed, job.epoch, job.samples[row]};
   auto written = f.plan.decoder->decode(record, context, slot(job, field, row), scratch);
@@ -251,14 +263,18 @@ void RowReader::place(Job& job, std::vector<ColdRead>& reads) const {
       previous = record.row;
       const RecipeField& field = recipe_->fields()[record.field];
       const Extent& extent = job.extents[field.stored * job.rows + record.row];
-      if (field.varies() && field.in_place) job.lengths[field.varying * job.rows + record.row] = extent.size;
-      if (buffer) row.arriving.push_back({record.field, *buffer, extent.offset - read.range.start, extent.size});
+      if (field.varies() && field.in_place)
+        job.lengths[field.varying * job.rows + record.row] = extent.size;
+      if (buffer)
+        row.arriving.push_back(
+            {record.field, *buffer, extent.offset - read.range.start, extent.size});
     }
     if (buffer) {
       read.buffer = *buffer;
       read.out = (*buffer)->part(0);
     } else {
-      for (const ColdRecord& record : read.records) job.fail(record.row, record.field, Error(buffer.error()));
+      for (const ColdRecord& record : read.records)
+        job.fail(record.row, record.field, Error(buffer.error()));
     }
   }
 }

@@ -31,23 +31,26 @@ struct ColdRead {
 // as a list of reads. Immutable; safe from any thread.
 class RowReader {
  public:
-  RowReader(std::shared_ptr<const Recipe> recipe, std::shared_ptr<Store> store, std::shared_ptr<SlabPool> buffers)
+  RowReader(std::shared_ptr<const Recipe> recipe, std::shared_ptr<Store> store,
+            std::shared_ptr<SlabPool> buffers)
       : recipe_(std::move(recipe)), store_(std::move(store)), buffers_(std::move(buffers)) {}
 
   // Reads and decodes what is in memory of rows [first, last); failures go to the
   // job. Returns the reads for the rest; rows named there are not done yet.
-  std::vector<ColdRead> fill(Job& job, std::uint32_t first, std::uint32_t last, Scratch& scratch) const;
+  std::vector<ColdRead> fill(Job& job, std::uint32_t first, std::uint32_t last,
+                             Scratch& scratch) const;
 
   // Decodes the records of a row that arrived from storage.
   void fill_arrived(Job& job, std::uint32_t row, Scratch& scratch) const;
 
  private:
   struct Work;
-  void fill_field(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last, Scratch& scratch,
-                  Work& work) const;
-  std::uint32_t fill_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last, Scratch& scratch,
-                         Work& work) const;
-  void read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object, Work& work) const;
+  void fill_field(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last,
+                  Scratch& scratch, Work& work) const;
+  std::uint32_t fill_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last,
+                         Scratch& scratch, Work& work) const;
+  void read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
+                Work& work) const;
   void decode(Job& job, std::uint32_t field, std::uint32_t row, std::span<const std::byte> record,
               Scratch& scratch) const;
   std::span<std::byte> slot(Job& job, std::uint32_t field, std::uint32_t row) const;

@@ -15,8 +15,10 @@ Result<void> Scheduler::start() {
   if (closing_) return Error(ErrorCode::closed, "the engine is closed");
   if (started_) return {};
   for (unsigned i = 0; i < threads_max_; ++i) {
-    auto thread = Thread::start({.name = "hp-cpu-" + std::to_string(i), .nice = nice_}, [this] { run(); });
-    if (!thread && workers_.empty()) return std::move(thread).error().in("starting the CPU workers");
+    auto thread =
+        Thread::start({.name = "hp-cpu-" + std::to_string(i), .nice = nice_}, [this] { run(); });
+    if (!thread && workers_.empty())
+      return std::move(thread).error().in("starting the CPU workers");
     if (!thread) break;
     workers_.push_back(*std::move(thread));
   }
@@ -35,8 +37,9 @@ void Scheduler::attach(std::shared_ptr<WorkSource> source) {
 
 void Scheduler::detach(const WorkSource& source) {
   std::unique_lock lock(mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const auto& entry) { return entry->source.get() == &source; });
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    return entry->source.get() == &source;
+  });
   if (found == entries_.end()) return;
   const auto entry = *found;
   entries_.erase(found);
@@ -95,7 +98,8 @@ bool Scheduler::work_once(std::unique_lock<std::mutex>& lock, Scratch& scratch) 
     ++entry->inside;
     lock.unlock();
     bool worked = false;
-    for (int piece = 0; piece < kPiecesInARow && entry->source->work(scratch); ++piece) worked = true;
+    for (int piece = 0; piece < kPiecesInARow && entry->source->work(scratch); ++piece)
+      worked = true;
     lock.lock();
     --entry->inside;
     left_.notify_all();

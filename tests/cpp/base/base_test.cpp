@@ -22,7 +22,7 @@ TEST_CASE("ObjectVersion: an expected version accepts what agrees with all it kn
 }
 
 TEST_CASE("digest: known answers") {
-  CHECK(digest("").hex() == "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing
+  CHECK(digest("").hex() == "99aa06d3014798d86001c324468d497f");           // XXH3-128 of nothing
   CHECK(crc32c(std::as_bytes(std::span("123456789", 9))) == 0xE3069283u);  // RFC 3720, B.4
   const auto whole = std::as_bytes(std::span("hello, headpond", 15));
   CHECK(crc32c(whole.subspan(5), crc32c(whole.first(5))) == crc32c(whole));
@@ -64,7 +64,8 @@ TEST_CASE("Thread: runs with every signal blocked") {
 }
 
 TEST_CASE("cpus: the cgroup's quota counts, and is rounded up") {
-  const auto root = std::filesystem::temp_directory_path() / ("hp-cgroup-" + std::to_string(getpid()));
+  const auto root =
+      std::filesystem::temp_directory_path() / ("hp-cgroup-" + std::to_string(getpid()));
   std::filesystem::create_directories(root);
   std::ofstream(root / "cpu.max") << "50000 100000\n";
   std::ofstream(root / "memory.max") << "268435456\n";

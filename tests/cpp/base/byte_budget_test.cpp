@@ -1,4 +1,5 @@
 #include "headpond/byte_budget.h"
+
 #include "support/catch.h"
 
 using namespace headpond;

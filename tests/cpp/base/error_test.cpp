@@ -1,8 +1,8 @@
-#include "headpond/result.h"
-#include "support/catch.h"
-
 #include <cerrno>
 #include <set>
+
+#include "headpond/result.h"
+#include "support/catch.h"
 
 using namespace headpond;
 
@@ -10,7 +10,8 @@ namespace {
 Result<int> fails() { return Error(ErrorCode::corrupt_data, "bad magic"); }
 Result<std::string> wraps() {
   auto value = fails();
-  if (!value) return std::move(value).error().in("sample 3").at_uri("/a/b").at_range({4, 8}).at_sample(3);
+  if (!value)
+    return std::move(value).error().in("sample 3").at_uri("/a/b").at_range({4, 8}).at_sample(3);
   return std::string("fine");
 }
 }  // namespace
@@ -19,7 +20,8 @@ TEST_CASE("Error: context is printed from the outermost layer inwards") {
   auto result = wraps();
   REQUIRE(!result);
   CHECK(result.error().to_string() == "sample 3 of /a/b[4, 8): bad magic");
-  CHECK(Error(result.error()).in("epoch 2").to_string() == "epoch 2: sample 3 of /a/b[4, 8): bad magic");
+  CHECK(Error(result.error()).in("epoch 2").to_string() ==
+        "epoch 2: sample 3 of /a/b[4, 8): bad magic");
   CHECK(result.error().sample_index() == 3u);
 }
 

@@ -1,4 +1,5 @@
 #include "headpond/uri.h"
+
 #include "support/catch.h"
 
 using namespace headpond;
@@ -17,7 +18,8 @@ TEST_CASE("Uri: file:// decodes percent escapes and refuses a host") {
   CHECK(Uri::parse("file:///a%20b%C3%A9/%zz")->path == "/a b\xC3\xA9/%zz");
   CHECK(Uri::parse("file://localhost/a")->path == "/a");
   REQUIRE(!Uri::parse("file://data/train"));
-  CHECK(Uri::parse("file://data/train").error().message().find("file:///data/train") != std::string::npos);
+  CHECK(Uri::parse("file://data/train").error().message().find("file:///data/train") !=
+        std::string::npos);
 }
 
 TEST_CASE("Uri: secrets are not printed") {

@@ -18,7 +18,8 @@ long minor_faults() {
 }
 
 void fill(Slab& slab, std::size_t parts) {
-  for (std::size_t i = 0; i < parts; ++i) std::memset(slab.part(i).data(), 0x5A, slab.part(i).size());
+  for (std::size_t i = 0; i < parts; ++i)
+    std::memset(slab.part(i).data(), 0x5A, slab.part(i).size());
 }
 
 }  // namespace
@@ -47,7 +48,8 @@ TEST_CASE("SlabPool: steady state allocates nothing and faults nowhere") {
   [[maybe_unused]] const long faults = minor_faults();
   for (int i = 0; i < 100; ++i) fill(**pool->allocate(sizes), 2);
   const auto after = pool->statistics();
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they fault on memory of their own
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they fault on memory of their own
   CHECK(minor_faults() - faults == 0);
 #endif
   CHECK(after.allocated == before.allocated);

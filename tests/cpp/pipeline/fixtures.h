@@ -17,7 +17,8 @@ namespace headpond {
 // `sizes[i]` bytes of value i & 0xFF. Field "label" has the value 10 * i.
 class TableFormat final : public Format {
  public:
-  TableFormat(std::vector<std::uint64_t> sizes, std::optional<Shape> shape) : sizes_(std::move(sizes)) {
+  TableFormat(std::vector<std::uint64_t> sizes, std::optional<Shape> shape)
+      : sizes_(std::move(sizes)) {
     starts_.push_back(0);
     for (const auto size : sizes_) starts_.push_back(starts_.back() + size);
     fields_.push_back({"data", shape ? DType::uint8 : DType::bytes, shape, false});
@@ -25,7 +26,8 @@ class TableFormat final : public Format {
   }
   std::uint64_t size() const override { return sizes_.size(); }
   std::span<const Field> fields() const override { return fields_; }
-  void locate(std::span<const std::uint64_t> samples, std::size_t field, std::span<Extent> out) const override {
+  void locate(std::span<const std::uint64_t> samples, std::size_t field,
+              std::span<Extent> out) const override {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       if (field == 1) {
         out[i] = {Extent::kValue, 10 * samples[i], 8};
@@ -42,7 +44,8 @@ class TableFormat final : public Format {
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> all(starts_.back());
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      if (sizes_[i] > 0) std::memset(all.data() + starts_[i], static_cast<int>(i & 0xFF), sizes_[i]);
+      if (sizes_[i] > 0)
+        std::memset(all.data() + starts_[i], static_cast<int>(i & 0xFF), sizes_[i]);
     }
     return all;
   }
@@ -56,7 +59,8 @@ class TableFormat final : public Format {
 };
 
 // A dataset over `store`, which must hold the object "blob" (see blob_store).
-inline std::shared_ptr<const Dataset> table_dataset(std::unique_ptr<TableFormat> format, std::shared_ptr<Store> store) {
+inline std::shared_ptr<const Dataset> table_dataset(std::unique_ptr<TableFormat> format,
+                                                    std::shared_ptr<Store> store) {
   auto info = stat_blocking(*store, "blob");
   REQUIRE(info);
   auto manifest = Manifest::build(*Uri::parse("/tables"), {*info});
@@ -87,7 +91,8 @@ class ColdStore final : public Store {
     inner_->stat(std::move(object), std::move(done));
   }
   void list(ListRequest request) override { inner_->list(std::move(request)); }
-  Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>, Wait) override {
+  Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>,
+                               Wait) override {
     return std::size_t{0};
   }
   std::string describe() const override { return "cold " + inner_->describe(); }
@@ -112,7 +117,8 @@ inline LoaderSpec spec_of(std::shared_ptr<const Dataset> dataset, std::uint64_t 
   spec.sampler = Sampler::none(dataset->size());
   spec.steps.n = dataset->size();
   spec.steps.batch = batch;
-  spec.fields = {plan_of(FieldPlan::Kind::stored, "data", 0), plan_of(FieldPlan::Kind::stored, "label", 1)};
+  spec.fields = {plan_of(FieldPlan::Kind::stored, "data", 0),
+                 plan_of(FieldPlan::Kind::stored, "label", 1)};
   spec.dataset = std::move(dataset);
   return spec;
 }

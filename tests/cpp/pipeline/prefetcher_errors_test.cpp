@@ -12,10 +12,11 @@ class PickyDecoder final : public Decoder {
   explicit PickyDecoder(std::vector<int> bad) : bad_(std::move(bad)) {}
   const Field& output() const override { return output_; }
   std::uint64_t output_bytes_max(std::uint64_t) const override { return 4; }
-  Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext&, std::span<std::byte> out,
-                               Scratch&) const override {
+  Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext&,
+                               std::span<std::byte> out, Scratch&) const override {
     const int value = std::to_integer<int>(record[0]);
-    if (std::find(bad_.begin(), bad_.end(), value) != bad_.end()) return Error(ErrorCode::corrupt_data, "bad record");
+    if (std::find(bad_.begin(), bad_.end(), value) != bad_.end())
+      return Error(ErrorCode::corrupt_data, "bad record");
     for (auto& byte : out) byte = record[0];
     return std::uint64_t{4};
   }
@@ -30,7 +31,8 @@ struct Setup {
   LoaderSpec spec;
 };
 
-Setup twenty(std::vector<int> bad, OnError policy, bool cold = false, std::uint64_t missing = ~std::uint64_t{0}) {
+Setup twenty(std::vector<int> bad, OnError policy, bool cold = false,
+             std::uint64_t missing = ~std::uint64_t{0}) {
   auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
   format->missing = missing;
   std::shared_ptr<Store> store = blob_store(*format);
@@ -64,7 +66,9 @@ void check_content(const Batch& batch) {
 
 }  // namespace
 
-TEST_CASE("on_error raise: the error takes its batch's place, names the sample, and the next batch follows") {
+TEST_CASE(
+    "on_error raise: the error takes its batch's place, names the sample, and the next batch "
+    "follows") {
   for (const bool cold : {false, true}) {
     const auto batches = run(twenty({7, 8}, OnError::raise, cold));
     REQUIRE(batches.size() == 4);
@@ -99,7 +103,8 @@ TEST_CASE("on_error skip: the row is left out, the others move up, the count and
 TEST_CASE("on_error replace: a good row of the batch stands in and is marked") {
   const auto batches = run(twenty({9}, OnError::replace));
   CHECK(batches[1].samples == std::vector<std::uint64_t>{5, 6, 7, 8, 5});
-  CHECK(values<std::uint8_t>(field(batches[1], "__valid__"), 5) == std::vector<std::uint8_t>{1, 1, 1, 1, 0});
+  CHECK(values<std::uint8_t>(field(batches[1], "__valid__"), 5) ==
+        std::vector<std::uint8_t>{1, 1, 1, 1, 0});
   for (const auto& batch : batches) check_content(batch);
 }
 

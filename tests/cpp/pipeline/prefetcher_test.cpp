@@ -64,7 +64,8 @@ void check_rows(const Batch& batch) {
       size = data.shape[1];
       begin += row * size;
     }
-    CHECK(std::all_of(begin, begin + size, [&](std::byte b) { return b == static_cast<std::byte>(sample & 0xFF); }));
+    CHECK(std::all_of(begin, begin + size,
+                      [&](std::byte b) { return b == static_cast<std::byte>(sample & 0xFF); }));
   }
 }
 
@@ -78,7 +79,8 @@ std::size_t threads_of_process() {
 
 }  // namespace
 
-TEST_CASE("Prefetcher: batches come in order with the right bytes, warm and cold, ragged and fixed") {
+TEST_CASE(
+    "Prefetcher: batches come in order with the right bytes, warm and cold, ragged and fixed") {
   for (const bool cold : {false, true}) {
     for (const bool ragged : {false, true}) {
       const auto table = ragged ? varying(1003, cold) : fixed(1003, 24, cold);
@@ -156,7 +158,8 @@ TEST_CASE("Prefetcher: later batches finish while the oldest waits, and are stil
   gated->release();
   const auto batches = drain(*prefetcher);
   REQUIRE(batches.size() == 4);
-  for (std::uint64_t i = 0; i < 4; ++i) CHECK(batches[i].samples == std::vector<std::uint64_t>{2 * i, 2 * i + 1});
+  for (std::uint64_t i = 0; i < 4; ++i)
+    CHECK(batches[i].samples == std::vector<std::uint64_t>{2 * i, 2 * i + 1});
 }
 
 TEST_CASE("Prefetcher: stop with reads in flight cancels them and comes back") {
@@ -169,7 +172,8 @@ TEST_CASE("Prefetcher: stop with reads in flight cancels them and comes back") {
         const std::lock_guard lock(mutex_);
         auto done = request.done;
         const auto token = request.stop;
-        held_.push_back(std::make_unique<Cancel>(token, [done] { done(Error(ErrorCode::cancelled, "cancelled")); }));
+        held_.push_back(std::make_unique<Cancel>(
+            token, [done] { done(Error(ErrorCode::cancelled, "cancelled")); }));
         changed_.notify_all();
       }
     }
@@ -184,7 +188,8 @@ TEST_CASE("Prefetcher: stop with reads in flight cancels them and comes back") {
     std::condition_variable changed_;
     std::vector<std::unique_ptr<Cancel>> held_;
   };
-  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, 200'000), Shape{200'000});
+  auto format =
+      std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, 200'000), Shape{200'000});
   const auto store = std::make_shared<Unanswering>(blob_store(*format));
   const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(store));
   const auto engine = small_engine(2);
@@ -268,14 +273,16 @@ TEST_CASE("Prefetcher: padding repeats the epoch's start, is marked and counted"
   REQUIRE(batches.size() == 2);
   CHECK(batches[0].samples == std::vector<std::uint64_t>{1, 3, 5, 7});
   CHECK(batches[1].samples == std::vector<std::uint64_t>{9});
-  CHECK(values<std::int64_t>(field(batches[0], "__index__"), 4) == std::vector<std::int64_t>{1, 3, 5, 7});
+  CHECK(values<std::int64_t>(field(batches[0], "__index__"), 4) ==
+        std::vector<std::int64_t>{1, 3, 5, 7});
   spec.steps.batch = 3;
   spec.steps.world = 4;
   spec.steps.rank = 3;
   const auto padded = drain(*prefetcher_of(engine, spec));
   REQUIRE(padded.size() == 1);
   CHECK(padded[0].samples == std::vector<std::uint64_t>{3, 7, 1});
-  CHECK(values<std::uint8_t>(field(padded[0], "__valid__"), 3) == std::vector<std::uint8_t>{1, 1, 0});
+  CHECK(values<std::uint8_t>(field(padded[0], "__valid__"), 3) ==
+        std::vector<std::uint8_t>{1, 1, 0});
 }
 
 TEST_CASE("Prefetcher: host memory is asked for, filled, and given back as it was") {
@@ -327,7 +334,8 @@ TEST_CASE("Prefetcher: padded fields are as wide as the batch's longest row") {
       const auto size = (batch.samples[row] * 37) % 101;
       CHECK(data.lengths[row] == static_cast<std::int64_t>(size));
       for (std::size_t i = 0; i < widest; ++i) {
-        CHECK(data.data[row * widest + i] == static_cast<std::byte>(i < size ? batch.samples[row] & 0xFF : 255));
+        CHECK(data.data[row * widest + i] ==
+              static_cast<std::byte>(i < size ? batch.samples[row] & 0xFF : 255));
       }
     }
   }

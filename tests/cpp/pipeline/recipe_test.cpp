@@ -44,7 +44,9 @@ TEST_CASE("Recipe: varying rows get slots of their size, padded ones equal slots
     Job job;
     job.step = {.cursor = 0, .rows = 3, .valid = 3, .next = 3};
     (*recipe)->plan(job, *spec.sampler.order(0));
-    CHECK(job.slots == (padded ? std::vector<std::uint64_t>{0, 5, 10, 15} : std::vector<std::uint64_t>{0, 3, 3, 8}));
-    CHECK(job.part_bytes == (padded ? std::vector<std::uint64_t>{15, 32, 24} : std::vector<std::uint64_t>{8, 32, 24}));
+    CHECK(job.slots == (padded ? std::vector<std::uint64_t>{0, 5, 10, 15}
+                               : std::vector<std::uint64_t>{0, 3, 3, 8}));
+    CHECK(job.part_bytes == (padded ? std::vector<std::uint64_t>{15, 32, 24}
+                                    : std::vector<std::uint64_t>{8, 32, 24}));
   }
 }
