@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch  # noqa: F401  (not part of the first batch)
 from job import Job
 
 import headpond as hp

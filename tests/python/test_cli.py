@@ -44,3 +44,19 @@ def test_demo_trains_and_resumes_exactly(run_python, tmp_path) -> None:
     assert all(row["samples_per_s"] > 0 for row in result["rows"])
     assert len(list((tmp_path / "folder").glob("*/*.jpg"))) == 200
     assert sys.version_info >= (3, 11)
+
+
+def test_bench_measures_files_and_shards(run_python, tmp_path) -> None:
+    run_python("-m", "headpond.cli", "demo", "--count", 100, "--dir", tmp_path, "--json")
+    for source, field in ((tmp_path / "folder", "data"), (tmp_path / "shards", "jpg")):
+        command = ("bench", "--source", source, "--seconds", 0.2, "--rounds", 2, "--json")
+        runs = json.loads(run_python("-m", "headpond.cli", *command))
+        assert [run["loader"] for run in runs] == ["headpond", "headpond"]
+        assert all(run["field"] == field and run["decoded"] for run in runs)
+        assert all(run["samples"] == 100 and run["samples_per_s"] > 0 for run in runs)
+
+
+def test_bench_without_data_says_so(capfd: pytest.CaptureFixture[str], tmp_path) -> None:
+    assert main(["bench", "--source", str(tmp_path / "nothing"), "--rounds", "1"]) == 1
+    assert "nothing" in capfd.readouterr().err
+    assert main(["bench", "--source", str(tmp_path), "--batch", "0"]) == 2

@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from headpond.cli import demo, env, explain
+from headpond.cli import bench, demo, env, explain
 from headpond.errors import Error
 
 __all__ = ["main"]
 
-_COMMANDS = (demo, env, explain)
+_COMMANDS = (demo, bench, env, explain)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
