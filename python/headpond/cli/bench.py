@@ -15,6 +15,9 @@ from headpond.cli._bench_run import Job
 if TYPE_CHECKING:
     from headpond.cli.env import Commands
 
+# Not -m: the module is a part of this one's imports already.
+_PROGRAM = "import sys; from headpond.cli import _bench_run; sys.exit(_bench_run.main())"
+
 
 def add_parser(commands: Commands) -> None:
     """Declares the subcommand."""
@@ -72,7 +75,7 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
 
 
 def _measure(job: Job) -> dict[str, Any] | None:
-    command = [sys.executable, "-m", "headpond.cli._bench_run", json.dumps(asdict(job))]
+    command = [sys.executable, "-c", _PROGRAM, json.dumps(asdict(job))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         return None  # the process has said why
