@@ -342,14 +342,23 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Dataset:
 
     Raises:
         InvalidArgument: Lengths differ (names both), or an array of objects or texts.
+
+    Example:
+        >>> import headpond as hp
+        >>> ds = hp.from_arrays({"x": [[1, 2], [3, 4]], "y": [0, 1]})
+        >>> ds[1]["x"].tolist(), ds[1]["y"].item()
+        ([3, 4], 1)
     """
     if not arrays:
         raise InvalidArgument("from_arrays() needs at least one array")
     columns = []
     for name, values in arrays.items():
-        array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f'"{name}" is no array: {error}') from error
         if array.ndim == 0:
             raise InvalidArgument(f'"{name}" is a single number: an array has one row per sample')
         stored = _stored_type(array.dtype)
-        columns.append((name, stored.name, stored.swapped, array))
+        columns.append((name, stored.name, stored.swapped, np.ascontiguousarray(array)))
     return _open("arrays", None, columns=columns)

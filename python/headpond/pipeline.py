@@ -245,6 +245,13 @@ class Pipeline(Verbs):
 
     Mistakes fail when a verb is called, not in the loop. Ends with :meth:`batch`, and
     :meth:`loader` makes batches of it.
+
+    Example:
+        >>> import headpond as hp
+        >>> numbers = hp.from_arrays({"x": range(6)}).shuffle(seed=1)
+        >>> pipe = numbers.decode(x="float32").select("x", "__index__").batch(4)
+        >>> [(batch["x"].dtype.name, len(batch["__index__"])) for batch in pipe.loader()]
+        [('float32', 4), ('float32', 2)]
     """
 
     dataset: Dataset

@@ -44,6 +44,12 @@ class Ragged:
     ``.decode(field="utf8")`` or ``"json"`` promised, made when it is asked for, in the caller's
     thread.
 
+    Example:
+        >>> import numpy as np
+        >>> ragged = Ragged(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
+        >>> [row.tolist() for row in ragged], ragged.pad(0).tolist()
+        ([[1, 2], [], [3]], [[1, 2], [0, 0], [3, 0]])
+
     Attributes:
         values: Elements of all rows, ``[elements]``. Bytes are uint8.
         offsets: int64 ``[rows + 1]``: row i is ``values[offsets[i]:offsets[i + 1]]``.

@@ -37,10 +37,10 @@ BatchExport::Column& BatchExport::column(std::size_t position, const BatchField&
   return column;
 }
 
-py::object BatchExport::array(Column& column, DType dtype, std::vector<std::int64_t> shape,
-                              std::byte* data) {
+py::object BatchExport::array(Source& source, Column& column, DType dtype,
+                              std::vector<std::int64_t> shape, std::byte* data) {
   if (options_.host_view) {
-    const auto* slab = dynamic_cast<const HostSlab*>(slab_.get());
+    const auto* slab = dynamic_cast<const HostSlab*>(source.slab.get());
     const auto* part = slab == nullptr ? nullptr : slab->find(data);
     if (part != nullptr) {
       const auto first = static_cast<std::size_t>(data - part->memory.data());
@@ -57,11 +57,11 @@ py::object BatchExport::array(Column& column, DType dtype, std::vector<std::int6
     } else if (!column.numpy_dtype) {
       column.numpy_dtype = headpond::python::numpy_dtype(dtype);
     }
-    if (!base_) base_ = memory_capsule(slab_);
+    if (!source.base) source.base = memory_capsule(source.slab);
     return numpy_array(py::reinterpret_borrow<py::dtype>(*type), {shape.begin(), shape.end()}, data,
-                       base_);
+                       source.base);
   }
-  Array array(dtype, std::move(shape), data, Memory(slab_));
+  Array array(dtype, std::move(shape), data, Memory(source.slab));
   if (options_.as == ExportOptions::As::converted)
     return options_.convert(array.dlpack(false, false));
   return py::cast(std::move(array));
@@ -77,7 +77,7 @@ py::list BatchExport::keys(const Batch& batch) const {
 
 py::dict BatchExport::operator()(Batch batch) {
   py::dict dict;
-  slab_ = std::move(batch.slab);
+  Source source{std::move(batch.slab), {}};
   const auto rows = static_cast<std::int64_t>(batch.rows);
   for (std::size_t position = 0; position < batch.fields.size(); ++position) {
     const BatchField& field = batch.fields[position];
@@ -87,20 +87,18 @@ py::dict BatchExport::operator()(Batch batch) {
       continue;
     }
     py::object values =
-        array(column, field.dtype, {field.shape.begin(), field.shape.end()}, field.data);
+        array(source, column, field.dtype, {field.shape.begin(), field.shape.end()}, field.data);
     if (field.kind == BatchField::Kind::ragged) {
-      values = options_.ragged(
-          column.key, values,
-          array(column, DType::int64, {rows + 1}, reinterpret_cast<std::byte*>(field.offsets)));
+      values = options_.ragged(column.key, values,
+                               array(source, column, DType::int64, {rows + 1},
+                                     reinterpret_cast<std::byte*>(field.offsets)));
     }
     dict[column.key] = std::move(values);
     if (field.kind == BatchField::Kind::array && field.lengths != nullptr) {
       dict[column.lengths_key] =
-          array(column, DType::int64, {rows}, reinterpret_cast<std::byte*>(field.lengths));
+          array(source, column, DType::int64, {rows}, reinterpret_cast<std::byte*>(field.lengths));
     }
   }
-  slab_.reset();
-  base_ = {};
   return dict;
 }
 

@@ -35,17 +35,19 @@ class BatchExport {
     pybind11::str lengths_key;
     pybind11::object numpy_dtype;
   };
+  // The memory of the batch that is being exported, and NumPy's object that keeps it.
+  struct Source {
+    std::shared_ptr<Slab> slab;
+    pybind11::object base;
+  };
   Column& column(std::size_t position, const BatchField& field);
-  pybind11::object array(Column& column, DType dtype, std::vector<std::int64_t> shape,
-                         std::byte* data);
+  pybind11::object array(Source& source, Column& column, DType dtype,
+                         std::vector<std::int64_t> shape, std::byte* data);
   pybind11::list keys(const Batch& batch) const;
 
   std::shared_ptr<const Dataset> dataset_;
   ExportOptions options_;
   std::vector<Column> columns_;
-  // Of the batch that is being exported.
-  std::shared_ptr<Slab> slab_;
-  pybind11::object base_;
 };
 
 }  // namespace headpond::python

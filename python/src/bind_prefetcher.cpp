@@ -186,18 +186,15 @@ class Batches {
 
   py::object hand_out(Batch batch) {
     emit(*engine_->log());
-    if (batch.error) {
-      // Without a place in the order it is no batch's failure, but the loader's.
-      if (batch.next_cursor > 0) {
-        const std::uint64_t failed = failed_ ? failed_->pass_step : 0;
-        failed_ = Position{batch.epoch, batch.next_cursor, failed + 1, batch.last};
-      }
-      raise(*std::move(batch.error));
+    // Until it is in the caller's hands it counts as failed. Without a place in the order it
+    // is no batch's failure, but the loader's.
+    if (batch.next_cursor > 0) {
+      const std::uint64_t failed = failed_ ? failed_->pass_step : 0;
+      failed_ = Position{batch.epoch, batch.next_cursor, failed + 1, batch.last};
     }
-    const Position reached{batch.epoch, batch.next_cursor, 0, batch.last};
+    if (batch.error) raise(*std::move(batch.error));
     py::object dict = to_dict_(std::move(batch));
     consume_failed();
-    position_ = {reached.epoch, reached.cursor, position_.pass_step + 1, reached.last};
     return dict;
   }
 

@@ -28,6 +28,13 @@ def test_an_unknown_code_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> Non
     assert caught.value.code == 2
 
 
+def test_without_a_command_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "explain" in capsys.readouterr().err
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == hp.__version__
+
+
 def test_env_names_versions_and_backend(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,20 @@ def test_a_failed_batch_counts_once_a_later_one_returned(broken: Path) -> None:
     assert loader.state_dict()["cursor"] == 2
     next(iterator)
     assert loader.state_dict()["cursor"] == 6
+
+
+def test_a_batch_that_numpy_cannot_hold_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    (tmp_path / "b.bin").write_bytes(bytes(8))
+    loader = hp.from_records(tmp_path / "b.bin", "bfloat16", 1).batch(2).loader()
+    iterator = iter(loader)
+    for _ in range(2):
+        with pytest.raises(hp.Error, match="ml_dtypes"):
+            next(iterator)
+    assert list(iterator) == []
+    assert loader.state_dict()["ended"]
 
 
 def test_skip_leaves_rows_out(broken: Path) -> None:

@@ -26,10 +26,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="headpond", description="Feeds training: data to batches, in exact order."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for module in _COMMANDS:
         module.add_parser(commands)
     parsed = parser.parse_args(arguments)
+    if parsed.version:
+        import headpond
+
+        print(headpond.__version__)
+        return 0
+    if parsed.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     try:
         code: int = parsed.run(parsed)
     except Error as error:
