@@ -28,12 +28,14 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
     if spec.get("verify"):
         return verify(loader)
     result: dict[str, Any] = {"import_s": import_s, "build_s": time.perf_counter() - built}
-    if spec.get("cold"):
-        result["evicted"] = evict(Path(spec["cold"]))
-        return result | consume(loader, spec, epochs=1)
+    cold = spec.get("cold")
+    if cold:
+        result["evicted"] = evict(Path(cold))
     warm_up = consume(loader, spec, epochs=1)
     result["first_batch_s"] = warm_up["first_s"] + result["build_s"]
-    return result | consume(loader, spec)
+    if cold:
+        evict(Path(cold))
+    return result | consume(loader, spec, epochs=1 if cold else None)
 
 
 def consume(

@@ -12,6 +12,9 @@ from job import Job
 
 import headpond as hp
 
+# headpond imports its parts when they are first named: that is import time too.
+hp.Engine, hp.from_files, hp.Loader, hp.Pipeline, hp.Ragged  # noqa: B018
+
 
 def load(pipeline: Any, job: Job) -> Iterable[Any]:
     return pipeline.batch(job.batch).loader(framework="torch")
