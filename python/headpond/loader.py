@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ class Loader:
         self._batches: _core.Batches | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._current: weakref.ref[_Pass] | None = None
+        self._beginning = threading.RLock()  # threads may share an iterator
         self._flows = False  # the core stands where the next pass starts, and reads ahead for it
         self._closed = False
 
@@ -412,6 +414,8 @@ class _Pass(Iterator[dict[str, Any]]):
             batches = self._first()
         batch = batches.next(self._timeout)
         if batch is None:
+            if self._done:  # another thread came first
+                raise StopIteration
             if self._replaced:
                 raise _replaced()
             self._finish()
@@ -422,12 +426,14 @@ class _Pass(Iterator[dict[str, Any]]):
         return batch
 
     def _first(self) -> _core.Batches:
-        if self._done:
-            raise StopIteration
-        if self._replaced:
-            raise _replaced()
-        self._batches = self._loader._begin(self)
-        return self._batches
+        with self._loader._beginning:
+            if self._done:
+                raise StopIteration
+            if self._replaced:
+                raise _replaced()
+            if self._batches is None:  # else another thread came first
+                self._batches = self._loader._begin(self)
+            return self._batches
 
     def _finish(self) -> None:
         self._loader._ended(self)

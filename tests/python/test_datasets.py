@@ -76,6 +76,17 @@ def test_locate_tells_where_the_bytes_lie(tree: Path) -> None:
     assert hp.read(uri, start, stop) == b"one"
 
 
+def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(hp.Error):
+        hp.from_files(tmp_path)
+    (tmp_path / "none.tar").write_bytes(bytes(1024))
+    (tmp_path / "zero").mkdir()
+    (tmp_path / "zero" / "empty").touch()
+    assert hp.from_files(tmp_path / "zero", label=None)[0]["data"] == b""
+    (batch,) = hp.from_files(tmp_path / "zero", label=None).batch(1).loader()
+    assert batch["data"].to_list() == [b""]
+
+
 def test_a_path_that_is_not_utf8_survives(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.bin")
     (tmp_path / name).write_bytes(b"x")

@@ -264,6 +264,84 @@ def test_an_exception_in_the_loop_exits_with_it() -> None:
     assert errors.strip().endswith("boom")
 
 
+def test_a_daemon_thread_that_iterates_does_not_disturb_the_exit(slow: Path) -> None:
+    program = """
+import threading
+def work():
+    try:
+        for _ in pipe.loader(engine=engine): pass
+    except hp.Error:
+        pass
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+time.sleep(0.5)
+"""
+    process = start(SLOW + program, slow)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert errors == ""
+
+
+def test_after_ctrl_c_the_iterator_goes_on(slow: Path) -> None:
+    engine = hp.Engine(cpu_threads=1)
+    pipe = (
+        hp.from_files(slow, label=None)
+        .image("data", size=8, crop="none")
+        .select("__index__", "data")
+    )
+    iterator = iter(pipe.batch(40).loader(engine=engine, prefetch=1))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)  # the batch takes far longer
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert next(iterator)["__index__"].tolist() == list(range(40))
+    del iterator
+    engine.close()
+
+
+def test_a_timer_storm_changes_nothing() -> None:
+    fired = []
+    previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        seen = values(loader(20000))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert seen == values(loader(20000))
+
+
+def test_no_file_of_ours_reaches_a_program_that_is_started(photos: Path) -> None:
+    iterator = iter(hp.from_files(photos).shuffle(seed=1).batch(4).loader())
+    next(iterator)
+    names = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in range(3, 40) \
+        if os.path.exists(f'/proc/self/fd/{n}')))"
+    inherited = subprocess.run(
+        [sys.executable, "-c", names], capture_output=True, text=True, close_fds=False, check=True
+    ).stdout
+    assert "photos" not in inherited
+    assert "io_uring" not in inherited
+
+
+def test_two_threads_may_share_an_iterator() -> None:
+    for _ in range(5):
+        iterator = iter(loader(2000))
+        seen: list[int] = []
+        threads = [threading.Thread(target=lambda: seen.extend(values(iterator))) for _ in range(4)]  # noqa: B023
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(seen) == list(range(2000))
+
+
 def test_loaders_of_several_threads_do_not_disturb_each_other() -> None:
     expected = values(loader())
     results: dict[int, list[int]] = {}
