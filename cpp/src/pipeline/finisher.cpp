@@ -62,11 +62,15 @@ class Finisher {
       batch.error = std::move(*error);
       return finished;
     }
-    batch.rows = source_.size();
-    batch.samples.reserve(source_.size());
-    for (std::uint32_t row = 0; row < source_.size(); ++row) {
+    batch.rows = rows_;
+    if (!rows_move()) {
+      batch.samples.assign(job_.samples.begin(), job_.samples.end());
+      finished.padded = rows_ - job_.step.valid;
+      finished.valid = job_.step.valid;
+    }
+    for (std::uint32_t row = 0; rows_move() && row < rows_; ++row) {
       const bool padding = is_padding(row);
-      batch.samples.push_back(job_.samples[source_[row]]);
+      batch.samples.push_back(job_.samples[source(row)]);
       finished.padded += padding ? 1 : 0;
       finished.valid += padding || is_replaced(row) ? 0 : 1;
     }
@@ -76,9 +80,11 @@ class Finisher {
   }
 
  private:
-  // Decides which row stands at each place of the batch (source_), or returns the
+  // Decides which row stands at each place of the batch (source), or returns the
   // error that takes the batch's place.
   std::optional<Error> settle_errors(Finished& finished) {
+    rows_ = job_.rows;
+    if (!rows_move()) return std::nullopt;
     place_.resize(job_.rows);
     for (std::uint32_t row = 0; row < job_.rows; ++row) place_[row] = row;
     auto& errors = job_.errors;
@@ -102,7 +108,8 @@ class Finisher {
         original_.push_back(row);
       }
     }
-    if (source_.empty() && first_) return nothing_left();
+    rows_ = static_cast<std::uint32_t>(source_.size());
+    if (rows_ == 0) return nothing_left();
     return std::nullopt;
   }
 
@@ -135,9 +142,12 @@ class Finisher {
     return noted;
   }
 
-  bool is_padding(std::uint32_t row) const { return original_[row] >= job_.step.valid; }
-  bool is_replaced(std::uint32_t row) const { return source_[row] != original_[row]; }
   bool rows_move() const { return !job_.errors.empty(); }
+  // The row whose bytes stand at a place of the batch, and the row whose turn it was.
+  std::uint32_t source(std::uint32_t row) const { return rows_move() ? source_[row] : row; }
+  std::uint32_t original(std::uint32_t row) const { return rows_move() ? original_[row] : row; }
+  bool is_padding(std::uint32_t row) const { return original(row) >= job_.step.valid; }
+  bool is_replaced(std::uint32_t row) const { return source(row) != original(row); }
 
   BatchField make_field(const RecipeField& field) {
     BatchField made;
@@ -155,21 +165,21 @@ class Finisher {
       field.plan.pad ? pad(field, made) : join(field, made);
       return made;
     } else if (rows_move()) {
-      for (std::size_t row = 0; row < source_.size(); ++row) {
-        if (source_[row] == row) continue;
-        std::memmove(made.data + row * field.row_bytes, made.data + source_[row] * field.row_bytes,
+      for (std::uint32_t row = 0; row < rows_; ++row) {
+        if (source(row) == row) continue;
+        std::memmove(made.data + row * field.row_bytes, made.data + source(row) * field.row_bytes,
                      field.row_bytes);
       }
     }
-    made.shape = {source_.size()};
+    made.shape = {rows_};
     made.shape.insert(made.shape.end(), field.output.shape->begin(), field.output.shape->end());
     return made;
   }
 
   void fill_reserved(const RecipeField& field, std::byte* out) const {
-    for (std::uint32_t row = 0; row < source_.size(); ++row) {
+    for (std::uint32_t row = 0; row < rows_; ++row) {
       if (field.plan.kind == FieldPlan::Kind::index) {
-        const auto index = static_cast<std::int64_t>(job_.samples[source_[row]]);
+        const auto index = static_cast<std::int64_t>(job_.samples[source(row)]);
         std::memcpy(out + row * sizeof index, &index, sizeof index);
       } else {
         out[row] = is_padding(row) || is_replaced(row) ? std::byte{0} : std::byte{1};
@@ -185,13 +195,13 @@ class Finisher {
     made.kind = BatchField::Kind::ragged;
     made.offsets = side(field);
     std::uint64_t at = 0;
-    for (std::size_t row = 0; row < source_.size(); ++row) {
-      const auto from = source_[row];
+    for (std::uint32_t row = 0; row < rows_; ++row) {
+      const auto from = source(row);
       if (slots[from] != at) std::memmove(made.data + at, made.data + slots[from], lengths[from]);
       made.offsets[row] = static_cast<std::int64_t>(at / item);
       at += lengths[from];
     }
-    made.offsets[source_.size()] = static_cast<std::int64_t>(at / item);
+    made.offsets[rows_] = static_cast<std::int64_t>(at / item);
     made.shape = {at / item};
   }
 
@@ -201,22 +211,22 @@ class Finisher {
     const std::uint64_t* lengths = &job_.lengths[field.varying * job_.rows];
     const std::uint64_t item = item_size(field.output.dtype);
     std::uint64_t widest = 0;
-    for (const auto row : source_) widest = std::max(widest, lengths[row]);
+    for (std::uint32_t row = 0; row < rows_; ++row) widest = std::max(widest, lengths[source(row)]);
     made.lengths = side(field);
     // A stand-in may come from behind or before: copy it while the slots are still apart.
-    for (std::size_t row = 0; row < source_.size(); ++row) {
-      const auto from = source_[row];
+    for (std::uint32_t row = 0; row < rows_; ++row) {
+      const auto from = source(row);
       if (from != row) std::memmove(made.data + slots[row], made.data + slots[from], lengths[from]);
     }
-    for (std::size_t row = 0; row < source_.size(); ++row) {
-      const auto length = lengths[source_[row]];
+    for (std::uint32_t row = 0; row < rows_; ++row) {
+      const auto length = lengths[source(row)];
       if (row * widest != slots[row])
         std::memmove(made.data + row * widest, made.data + slots[row], length);
       fill_elements(made.data + row * widest + length, (widest - length) / item, field.output.dtype,
                     *field.plan.pad);
       made.lengths[row] = static_cast<std::int64_t>(length / item);
     }
-    made.shape = {source_.size(), widest / item};
+    made.shape = {rows_, widest / item};
   }
 
   std::int64_t* side(const RecipeField& field) const {
@@ -225,9 +235,11 @@ class Finisher {
 
   const Recipe& recipe_;
   Job& job_;
+  std::uint32_t rows_ = 0;  // of the batch
+  // Only where rows failed:
   std::vector<std::uint32_t> place_;     // per row: itself, or kGone
-  std::vector<std::uint32_t> source_;    // per place in the batch: the row whose bytes stand there
-  std::vector<std::uint32_t> original_;  // per place: the row whose turn it was
+  std::vector<std::uint32_t> source_;    // see source()
+  std::vector<std::uint32_t> original_;  // see original()
   std::optional<Error> first_;
 };
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -20,9 +21,11 @@ namespace {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// Enough for a disk's latency, few enough to stay near the caches; remote stores ask for more.
+// Enough for a disk's latency, few enough to stay near the caches: what was made long ago
+// comes from memory again. Remote stores ask for more.
 constexpr std::uint64_t kPrefetchBytesMax = std::uint64_t{128} << 20;
 constexpr std::size_t kJobsMin = 2;
+constexpr std::size_t kJobsMax = 64;
 // A sleeping consumer of small batches is woken for several at once: a wake-up
 // costs as much as making one.
 constexpr std::uint64_t kSmallBatchBytes = std::uint64_t{1} << 20;
@@ -137,8 +140,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       jobs_bytes_ -= job->bytes;
       credit = std::move(job->credit);
       batch = hand_out(*job);
-      // Its lists serve again, its memory is the caller's alone; a worker that has just
-      // finished it may still hold it.
+      // Its lists serve again, its memory is the caller's alone; a read's completion
+      // may have yet to let go of it.
       if (job.use_count() == 1) {
         job->reset();
         spare_.push_back(std::move(job));
@@ -262,21 +265,25 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     std::unique_lock lock(mutex_);
     if (halting_) return false;
     if (!ready_.empty()) {
-      const auto [job, row] = std::move(ready_.front());
+      Ready ready = std::move(ready_.front());
       ready_.pop_front();
       lock.unlock();
-      reader_.fill_arrived(*job, row, scratch);
-      complete(job, 1);
+      if (ready.row == kOnlyFinish) {
+        finish_job(std::move(ready.job));
+      } else {
+        reader_.fill_arrived(*ready.job, ready.row, scratch);
+        complete(std::move(ready.job), 1);
+      }
       return true;
     }
     if (!claimable_.empty()) {
-      const std::shared_ptr<Job> job = claimable_.front();
+      std::shared_ptr<Job> job = claimable_.front();
       const std::uint32_t first = job->next_row;
       const std::uint32_t last = std::min(job->rows, first + job->chunk_rows);
       job->next_row = last;
       if (last == job->rows) claimable_.pop_front();
       lock.unlock();
-      fill(job, first, last, scratch);
+      fill(std::move(job), first, last, scratch);
       return true;
     }
     return plan(lock);
@@ -293,8 +300,9 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
  private:
   struct Ready {
     std::shared_ptr<Job> job;
-    std::uint32_t row;
+    std::uint32_t row;  // to be decoded, or kOnlyFinish
   };
+  static constexpr std::uint32_t kOnlyFinish = std::numeric_limits<std::uint32_t>::max();
 
   static Error forked() {
     return Error(ErrorCode::forked,
@@ -383,10 +391,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
                                                                    : &WaitedFor::cpu_s;
   }
 
-  bool has_room() const {
-    return jobs_bytes_ <= prefetch_bytes_ / 4 * 3 || jobs_.size() < kJobsMin;
+  bool may_plan() const {
+    return (jobs_bytes_ < prefetch_bytes_ && jobs_.size() < kJobsMax) || jobs_.size() < kJobsMin;
   }
-  bool may_plan() const { return jobs_bytes_ < prefetch_bytes_ || jobs_.size() < kJobsMin; }
+  bool has_room() const {
+    return (jobs_bytes_ <= prefetch_bytes_ / 4 * 3 && jobs_.size() <= kJobsMax / 4 * 3) ||
+           jobs_.size() < kJobsMin;
+  }
 
   std::shared_ptr<Job> new_job() {
     if (spare_.empty()) return std::make_shared<Job>();
@@ -474,15 +485,14 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     }
   }
 
-  void fill(const std::shared_ptr<Job>& job, std::uint32_t first, std::uint32_t last,
-            Scratch& scratch) {
+  void fill(std::shared_ptr<Job> job, std::uint32_t first, std::uint32_t last, Scratch& scratch) {
     std::vector<ColdRead> reads = reader_.fill(*job, first, last, scratch);
     std::uint32_t done = last - first;
     if (!reads.empty()) {
       for (std::uint32_t row = first; row < last; ++row) done -= job->cold[row] != nullptr ? 1 : 0;
       issue(job, std::move(reads));
     }
-    complete(job, done);
+    complete(std::move(job), done);
   }
 
   void issue(const std::shared_ptr<Job>& job, std::vector<ColdRead> reads) {
@@ -533,7 +543,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   // the caller holds is gone before the read counts as finished, for then the core
   // and its engine may be destroyed.
   void arrived(std::shared_ptr<Job> job, const ColdRead& read, std::optional<Error> error) {
-    std::vector<std::uint32_t> rows;
+    std::vector<std::uint32_t> rows;  // with something to decode or copy
+    std::uint32_t whole = 0;          // rows that are done as they are
     std::uint32_t previous = job->rows;
     for (const ColdRecord& record : read.records) {
       ColdRow& cold = *job->cold[record.row];
@@ -543,14 +554,22 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       }
       if (record.row == previous) continue;
       previous = record.row;
-      if (cold.pending.fetch_sub(1, std::memory_order_acq_rel) == 1) rows.push_back(record.row);
+      if (cold.pending.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+      if (cold.arriving.empty()) {
+        ++whole;
+      } else {
+        rows.push_back(record.row);
+      }
     }
     job->reads_in_flight.fetch_sub(1, std::memory_order_relaxed);
-    if (!rows.empty()) {
+    const bool last =
+        whole > 0 && job->remaining.fetch_sub(whole, std::memory_order_acq_rel) == whole;
+    if (last || !rows.empty()) {
       {
         const std::lock_guard lock(mutex_);
         if (!halting_) {
           for (const auto row : rows) ready_.push_back({job, row});
+          if (last) ready_.push_back({job, kOnlyFinish});
         }
       }
       engine_->scheduler().wake();
@@ -560,14 +579,22 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (--reads_in_flight_ == 0) drained_.notify_all();
   }
 
-  void complete(const std::shared_ptr<Job>& job, std::uint32_t rows) {
-    if (rows == 0 || job->remaining.fetch_sub(rows, std::memory_order_acq_rel) != rows) return;
+  void complete(std::shared_ptr<Job> job, std::uint32_t rows) {
+    if (rows == 0) return;
+    if (job->remaining.fetch_sub(rows, std::memory_order_acq_rel) == rows)
+      finish_job(std::move(job));
+  }
+
+  void finish_job(std::shared_ptr<Job> job) {
     Finished finished = finish(*recipe_, *job);
     bool notify = false;
     {
       const std::lock_guard lock(mutex_);
-      job->finished = std::move(finished);
       if (halting_) return;
+      // jobs_ holds it; without our hold the consumer can put it to use again at once.
+      Job* const held = job.get();
+      job.reset();
+      held->finished = std::move(finished);
       ++finished_jobs_;
       notify = consumer_waits_ && worth_waking();
     }

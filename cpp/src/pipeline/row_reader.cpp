@@ -114,21 +114,23 @@ std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t f
     if (!f.in_place && stop > first && bytes + extents[stop].size > kRunBytes) break;
     bytes += extents[stop].size;
   }
-  work.pieces.clear();
-  std::byte* buffer = f.in_place ? nullptr : scratch.get(0, bytes).data();
+  work.pieces.resize(stop - first);
+  // Records lie one after another, in the batch as in the buffer; padded ones in their slots.
+  std::byte* out = f.in_place ? slot(job, field, first).data() : scratch.get(0, bytes).data();
   for (std::uint32_t row = first; row < stop; ++row) {
-    const auto size = extents[row].size;
-    std::byte* out =
-        f.in_place ? slot(job, field, row).data() : std::exchange(buffer, buffer + size);
-    work.pieces.push_back({extents[row].offset, {out, size}});
+    if (f.plan.pad && f.in_place) out = slot(job, field, row).data();
+    work.pieces[row - first] = {extents[row].offset, {out, extents[row].size}};
+    out += extents[row].size;
   }
+  bool all_filled = false;
   {
     const Stopwatch watch(job.read_ns);
-    read_run(job, field, first, object, work);
+    all_filled = read_run(job, field, first, object, bytes, work);
   }
+  if (all_filled && f.in_place && !f.varies()) return stop;
   const Stopwatch watch(f.in_place ? job.read_ns : job.decode_ns);
   for (std::uint32_t row = first; row < stop; ++row) {
-    if (work.outcomes[row - first] != Work::Outcome::filled) continue;
+    if (!all_filled && work.outcomes[row - first] != Work::Outcome::filled) continue;
     if (!f.in_place) {
       decode(job, field, row, work.pieces[row - first].out, scratch);
     } else if (f.varies()) {
@@ -138,8 +140,10 @@ std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t f
   return stop;
 }
 
-void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
-                         Work& work) const {
+// Reads the pieces of a run, `total` bytes. True when all are filled; else the
+// outcomes say which, and the cold ones are noted.
+bool RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
+                         std::uint64_t total, Work& work) const {
   const Manifest& manifest = recipe_->spec().dataset->manifest();
   if (work.named != object) {
     manifest.name(object, work.name);
@@ -147,19 +151,23 @@ void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
   }
   const ObjectVersion version = manifest.version(object);
   const auto count = work.pieces.size();
-  work.outcomes.assign(count, Work::Outcome::cold);
-  std::uint64_t bytes = 0;
   const auto read = [&](std::size_t from, std::size_t pieces) -> Result<std::size_t> {
     return store_->read_now(work.name, version, std::span(work.pieces).subspan(from, pieces),
                             Wait::never);
   };
+  const auto together = read(0, count);
+  if (together && *together == count) {
+    job.bytes_memory.fetch_add(total, std::memory_order_relaxed);
+    return true;
+  }
+  work.outcomes.assign(count, Work::Outcome::cold);
+  std::uint64_t bytes = 0;
   const auto mark_filled = [&](std::size_t from, std::size_t pieces) {
     for (std::size_t i = from; i < from + pieces; ++i) {
       work.outcomes[i] = Work::Outcome::filled;
       bytes += work.pieces[i].out.size();
     }
   };
-  const auto together = read(0, count);
   if (together) {
     mark_filled(0, *together);
   } else {
@@ -179,6 +187,7 @@ void RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
     if (work.outcomes[i] == Work::Outcome::cold)
       work.cold.push_back({first + static_cast<std::uint32_t>(i), field});
   }
+  return false;
 }
 
 void RowReader::decode(Job& job, std::uint32_t field, std::uint32_t row,

@@ -49,8 +49,8 @@ class RowReader {
                   Scratch& scratch, Work& work) const;
   std::uint32_t fill_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last,
                          Scratch& scratch, Work& work) const;
-  void read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
-                Work& work) const;
+  bool read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
+                std::uint64_t total, Work& work) const;
   void decode(Job& job, std::uint32_t field, std::uint32_t row, std::span<const std::byte> record,
               Scratch& scratch) const;
   std::span<std::byte> slot(Job& job, std::uint32_t field, std::uint32_t row) const;
