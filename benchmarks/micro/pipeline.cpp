@@ -20,7 +20,9 @@ namespace {
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
@@ -53,13 +55,17 @@ int run(const std::shared_ptr<Engine>& engine, LoaderSpec spec) {
         prefetcher->wait(100);
       }
     }
-    const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const auto statistics = prefetcher->statistics();
-    std::printf("epoch %llu: %.0f batches/s, %.3g rows/s, CPU %.2f us/batch, slabs made %llu, minor faults %llu\n",
-                static_cast<unsigned long long>(epoch), static_cast<double>(batches) / wall,
-                static_cast<double>(rows) / wall, (cpu_seconds() - cpu) * 1e6 / static_cast<double>(batches),
-                static_cast<unsigned long long>(statistics.slabs_allocated),
-                static_cast<unsigned long long>(statistics.minor_faults));
+    std::printf(
+        "epoch %llu: %.0f batches/s, %.3g rows/s, CPU %.2f us/batch, slabs made %llu, minor faults "
+        "%llu\n",
+        static_cast<unsigned long long>(epoch), static_cast<double>(batches) / wall,
+        static_cast<double>(rows) / wall,
+        (cpu_seconds() - cpu) * 1e6 / static_cast<double>(batches),
+        static_cast<unsigned long long>(statistics.slabs_allocated),
+        static_cast<unsigned long long>(statistics.minor_faults));
   }
   return 0;
 }
@@ -79,8 +85,8 @@ LoaderSpec spec_of(std::shared_ptr<const Dataset> dataset, std::uint64_t batch) 
   return spec;
 }
 
-ArrayColumn column(const char* name, DType dtype, Shape shape, std::uint64_t rows, std::span<const std::byte> bytes,
-                   std::shared_ptr<const void> hold) {
+ArrayColumn column(const char* name, DType dtype, Shape shape, std::uint64_t rows,
+                   std::span<const std::byte> bytes, std::shared_ptr<const void> hold) {
   ArrayColumn made;
   made.name = name;
   made.dtype = dtype;
@@ -95,9 +101,11 @@ int rows(const std::shared_ptr<Engine>& engine, std::uint64_t batch) {
   constexpr std::uint64_t kRows = 1'000'000;
   const auto x = std::make_shared<std::vector<float>>(kRows * 64, 1.0F);
   const auto y = std::make_shared<std::vector<std::int64_t>>(kRows, 3);
-  return run(engine, spec_of(value(open_arrays({column("x", DType::float32, {64}, kRows, std::as_bytes(std::span(*x)), x),
-                                                column("y", DType::int64, {}, kRows, std::as_bytes(std::span(*y)), y)})),
-                             batch));
+  return run(engine,
+             spec_of(value(open_arrays(
+                         {column("x", DType::float32, {64}, kRows, std::as_bytes(std::span(*x)), x),
+                          column("y", DType::int64, {}, kRows, std::as_bytes(std::span(*y)), y)})),
+                     batch));
 }
 
 int tokens(const std::shared_ptr<Engine>& engine, const std::string& file) {
