@@ -267,7 +267,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (!ready_.empty()) {
       Ready ready = std::move(ready_.front());
       ready_.pop_front();
-      lock.unlock();
+      unlock_and_call_help(lock);
       if (ready.row == kOnlyFinish) {
         finish_job(std::move(ready.job));
       } else {
@@ -282,7 +282,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       const std::uint32_t last = std::min(job->rows, first + job->chunk_rows);
       job->next_row = last;
       if (last == job->rows) claimable_.pop_front();
-      lock.unlock();
+      unlock_and_call_help(lock);
       fill(std::move(job), first, last, scratch);
       return true;
     }
@@ -397,6 +397,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   bool has_room() const {
     return (jobs_bytes_ <= prefetch_bytes_ / 4 * 3 && jobs_.size() <= kJobsMax / 4 * 3) ||
            jobs_.size() < kJobsMin;
+  }
+
+  // Wakes a worker if there is work for it; that one does the same.
+  void unlock_and_call_help(std::unique_lock<std::mutex>& lock) {
+    const bool more = !claimable_.empty() || !ready_.empty();
+    lock.unlock();
+    if (more) engine_->scheduler().wake();
   }
 
   std::shared_ptr<Job> new_job() {

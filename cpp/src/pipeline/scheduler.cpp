@@ -53,7 +53,8 @@ void Scheduler::wake() {
     ++signals_;
     sleeping = sleeping_ > 0;
   }
-  if (sleeping) wake_.notify_all();
+  // One is enough: a worker that finds more than it can do wakes the next.
+  if (sleeping) wake_.notify_one();
 }
 
 void Scheduler::close() {

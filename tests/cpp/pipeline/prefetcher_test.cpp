@@ -246,18 +246,18 @@ TEST_CASE("Prefetcher: a batch that is held keeps its bytes while others are mad
   for (const auto& batch : drain(*prefetcher)) check_rows(batch);
 }
 
-TEST_CASE("Prefetcher: steady state allocates no slab") {
+TEST_CASE("Prefetcher: slabs are made for what is in flight at once, and then only reused") {
   const auto table = fixed(20'000, 100, false);
   const auto engine = small_engine();
   auto spec = spec_of(table.dataset, 100);
   spec.prefetch_bytes = 100'000;
   const auto prefetcher = prefetcher_of(engine, spec, 3);
-  for (int i = 0; i < 200; ++i) REQUIRE(next(*prefetcher));
-  const auto before = prefetcher->statistics();
-  for (int i = 0; i < 400; ++i) REQUIRE(next(*prefetcher));
-  const auto after = prefetcher->statistics();
-  CHECK(after.slabs_allocated == before.slabs_allocated);
-  CHECK(after.samples == before.samples + 40'000);
+  for (int i = 0; i < 600; ++i) REQUIRE(next(*prefetcher));
+  const auto statistics = prefetcher->statistics();
+  // Ten batches of 10,800 bytes are planned ahead, one is being planned, one is the consumer's.
+  CHECK(statistics.slabs_allocated <= 12);
+  CHECK(statistics.slabs_allocated + statistics.slabs_reused == 600);
+  CHECK(statistics.samples == 60'000);
 }
 
 TEST_CASE("Prefetcher: padding repeats the epoch's start, is marked and counted") {
