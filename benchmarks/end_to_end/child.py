@@ -50,6 +50,7 @@ def consume(
     samples = batches = done = 0
     first_s = 0.0
     stop_at = spec["longest"]
+    usage()  # what it allocates is not the loader's
     start = usage()
     begin = start.wall_s
     while True:

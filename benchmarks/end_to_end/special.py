@@ -232,7 +232,9 @@ def imports(options: Options) -> Row:
     threads = max(r["threads"] for r in good)
     torch = any(r["torch"] for r in good)
     middle = statistics.median(added) * 1e3
-    table = f"{milliseconds(added)} ms; torch imported: {torch}; threads started: {threads}"
+    cpu = milliseconds([r["cpu_s"] for r in good])
+    table = f"{milliseconds(added)} ms, CPU {cpu} ms; "
+    table += f"torch imported: {torch}; threads started: {threads}"
     bars = [
         bar("adds < 50 ms", middle, middle < 50),
         bar("imports no torch", float(torch), not torch),

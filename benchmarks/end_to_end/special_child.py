@@ -100,6 +100,7 @@ def train(spec: dict[str, Any]) -> dict[str, Any]:
 
 def imports(spec: dict[str, Any]) -> dict[str, Any]:
     threads = set(os.listdir("/proc/self/task"))
+    cpu = time.process_time()
     begin = time.perf_counter()
     importlib.import_module("headpond")
     import_s = time.perf_counter() - begin
@@ -109,6 +110,7 @@ def imports(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "import_s": import_s,
         "first_name_s": time.perf_counter() - first_name,
+        "cpu_s": time.process_time() - cpu,
         "torch": "torch" in sys.modules,
         "threads": len(set(os.listdir("/proc/self/task")) - threads),
     }
