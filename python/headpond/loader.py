@@ -345,7 +345,8 @@ class Loader:
 
     def close(self) -> None:
         """Cancels what is in flight and waits for it, 2 s at most. Idempotent."""
-        self._closed = True
+        with self._beginning:  # not between another thread's look at _closed and its start
+            self._closed = True
         if self._closer is not None:
             self._closer()  # first, so that a next() that waits in another thread says "closed"
         self._detach()
