@@ -239,6 +239,15 @@ TEST_CASE("Prefetcher: seek goes anywhere in any epoch, and streams several epoc
   }
 }
 
+TEST_CASE("Prefetcher: data too few for a batch end at once, for any number of epochs") {
+  const auto table = varying(3, false);
+  const auto engine = small_engine();
+  auto spec = spec_of(table.dataset, 4);
+  spec.steps.drop_last = true;
+  const auto prefetcher = prefetcher_of(engine, spec, std::uint64_t{1} << 40);
+  CHECK(!next(*prefetcher));
+}
+
 TEST_CASE("Prefetcher: a batch that is held keeps its bytes while others are made") {
   const auto table = fixed(3000, 100, false);
   const auto engine = small_engine();
