@@ -14,6 +14,7 @@ from typing import Any
 import prepare
 from job import Job
 from runner import HERE, Options
+from special_child import spinning
 
 Row = dict[str, Any]
 
@@ -147,16 +148,21 @@ def most_accelerators(options: Options, workers: int) -> int:
     return low
 
 
+def turns_of_a_step() -> int:
+    """So many turns of the spinning trainer take about a step; by CPU time, as others may run."""
+    turns = 1_000_000
+    spin = spinning(turns)
+    begin = time.process_time()
+    spin()
+    return int(STEP_S / (time.process_time() - begin) * turns)
+
+
 def accelerator(options: Options) -> Row:
     options.work.mkdir(parents=True, exist_ok=True)
     prepare.read_through(prepare.records(options.work, options.work))
     fed = {workers: most_accelerators(options, workers) for workers in (0, 1, 2)}
     double = max(1, 2 * max(fed.values()))
-    # So many turns take about a step on an idle core.
-    begin = time.perf_counter()
-    for i in range(1_000_000):
-        _ = i ^ 1
-    turns = int(STEP_S / (time.perf_counter() - begin) * 1_000_000)
+    turns = turns_of_a_step()
     runs: list[Row] = []
     for round_ in range(options.rounds):
         for variant, spin in (("sleep", 0), ("spin", turns)):
