@@ -262,9 +262,11 @@ class Loader:
 
     def _ended(self, ending: _Pass) -> None:
         self._position = ending.end_position()
-        self._next = None
+        if not ending.handed_out():
+            self._next = None  # else it is None, or was set by set_epoch() during the pass
         self._current = None
-        self._flows = self._pass_steps > 0  # what is in flight belongs to the next pass
+        # What is in flight belongs to the next pass.
+        self._flows = self._pass_steps > 0 and self._next is None
 
     def _left(self, leaving: _Pass) -> None:
         """The current pass is broken off: what is in flight for it is cancelled."""
@@ -466,8 +468,8 @@ class _Pass(Iterator[dict[str, Any]]):
 
     def replace(self) -> None:
         """A newer pass, another state or close() takes over."""
+        self._replaced = True  # first: a thread that waits in next() is woken by what follows
         self._loader._left(self)
-        self._replaced = True
         self._batches = None
 
     def __del__(self) -> None:

@@ -29,7 +29,6 @@ BatchExport::BatchExport(std::shared_ptr<const Dataset> dataset, ExportOptions o
     : dataset_(std::move(dataset)), options_(std::move(options)) {}
 
 BatchExport::Column& BatchExport::column(std::size_t position, const BatchField& field) {
-  while (columns_.size() <= position) columns_.push_back({"", DType::bytes, {}, {}, {}});
   Column& column = columns_[position];
   if (!column.key || column.name != field.name || column.dtype != field.dtype) {
     column = {field.name, field.dtype, interned(field.name), interned(field.name + "_lengths"), {}};
@@ -77,6 +76,8 @@ py::list BatchExport::keys(const Batch& batch) const {
 
 py::dict BatchExport::operator()(Batch batch) {
   py::dict dict;
+  // All at once: a callback may let another thread in here, which must not move them.
+  while (columns_.size() < batch.fields.size()) columns_.push_back({"", DType::bytes, {}, {}, {}});
   Source source{std::move(batch.slab), {}};
   const auto rows = static_cast<std::int64_t>(batch.rows);
   for (std::size_t position = 0; position < batch.fields.size(); ++position) {

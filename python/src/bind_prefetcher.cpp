@@ -103,6 +103,7 @@ class Batches {
   void seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs,
             std::uint64_t pass_step, std::uint64_t pass_steps) {
     check_ours();
+    ++pass_;
     Result<void> sought = [&] {
       py::gil_scoped_release released;
       return prefetcher_->seek(epoch, cursor, epochs);
@@ -115,6 +116,7 @@ class Batches {
 
   // Begins a pass of `pass_steps` batches where the last one ended, with what is in flight.
   void go_on(std::uint64_t pass_steps) {
+    ++pass_;
     position_.pass_step = 0;
     pass_steps_ = pass_steps;
   }
@@ -124,7 +126,10 @@ class Batches {
     check_ours();
     drops_->drain();
     std::optional<Steady::time_point> asked;
+    const std::uint64_t pass = pass_;
     for (;;) {
+      // While it waited without the GIL another thread began a pass: its batches are not ours.
+      if (pass != pass_) return py::none();
       if (pass_is_over()) return end();
       if (host_) provide();
       if (auto batch = prefetcher_->try_next()) return hand_out(*std::move(batch));
@@ -185,13 +190,13 @@ class Batches {
   }
 
   py::object hand_out(Batch batch) {
-    emit(*engine_->log());
     // Until it is in the caller's hands it counts as failed. Without a place in the order it
     // is no batch's failure, but the loader's.
     if (batch.next_cursor > 0) {
       const std::uint64_t failed = failed_ ? failed_->pass_step : 0;
       failed_ = Position{batch.epoch, batch.next_cursor, failed + 1, batch.last};
     }
+    emit(*engine_->log());
     if (batch.error) raise(*std::move(batch.error));
     py::object dict = to_dict_(std::move(batch));
     consume_failed();
@@ -246,6 +251,7 @@ class Batches {
   std::optional<Position>
       failed_;                    // its pass_step counts the failed batches since the last good one
   std::uint64_t pass_steps_ = 0;  // 0: until the prefetcher is finished
+  std::uint64_t pass_ = 0;        // counts passes
 };
 
 FieldPlan::Kind parse_kind(const std::string& kind) {

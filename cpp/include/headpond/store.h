@@ -39,6 +39,9 @@ struct ObjectInfo {
 
 struct ListRequest {
   std::string prefix;  // of the name; "": everything
+  // Leave out names below the prefix with a part that begins with "."; such folders are not
+  // entered.
+  bool skip_hidden = false;
   StopToken stop;
   // Called with pages in name order, then once with an empty page or an error.
   std::function<void(Result<std::vector<ObjectInfo>>)> page;

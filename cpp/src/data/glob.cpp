@@ -54,7 +54,6 @@ std::size_t Glob::add_letters(std::string_view pattern, std::size_t at) {
       pattern[at] == '[' ? pattern.find(']', start + 1) : std::string_view::npos;
   if (stop == std::string_view::npos) {
     token.set.set(code(at));
-    ++at;
   } else {
     token.kind = Kind::letters;
     for (std::size_t i = start; i < stop; ++i) {
@@ -65,17 +64,19 @@ std::size_t Glob::add_letters(std::string_view pattern, std::size_t at) {
         token.set.set(code(i));
       }
     }
-    if (pattern[at + 1] == '!') token.set.flip();
-    token.set.reset('/');
-    at = stop + 1;
   }
+  // Before a class is negated: [!t] excludes T too.
   if (case_ == Case::ignored) {
     for (unsigned c = 'a'; c <= 'z'; ++c) {
       if (token.set.test(c) || token.set.test(c - 32)) token.set.set(c).set(c - 32);
     }
   }
+  if (token.kind == Kind::letters) {
+    if (pattern[at + 1] == '!') token.set.flip();
+    token.set.reset('/');
+  }
   tokens_.push_back(token);
-  return at;
+  return stop == std::string_view::npos ? at + 1 : stop + 1;
 }
 
 bool Glob::matches(std::string_view text) const {

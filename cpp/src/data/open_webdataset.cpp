@@ -79,7 +79,8 @@ class ShardIndexer {
     ++done_;
     if (index) {
       indexes_[shard] = *std::move(index);
-    } else if (index.error().code() != ErrorCode::cancelled && (!error_ || shard < error_shard_)) {
+    } else if ((index.error().code() != ErrorCode::cancelled || !stop_.load()) &&
+               (!error_ || shard < error_shard_)) {
       error_ = std::move(index).error();
       error_shard_ = shard;
       stop_ = true;

@@ -27,10 +27,6 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view suffix) {
       [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
 }
 
-bool has_hidden_part(std::string_view name) {
-  return name.starts_with('.') || name.find("/.") != std::string_view::npos;
-}
-
 // Collects the pages of a listing that runs on the store's thread, while the calling
 // thread reports progress and may give up.
 class PageCollector {
@@ -80,6 +76,7 @@ Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix,
   StopSource stop;
   ListRequest request;
   request.prefix = std::move(prefix);
+  request.skip_hidden = true;
   request.stop = stop.get_token();
   request.page = [collector](Result<std::vector<ObjectInfo>> page) {
     collector->add(std::move(page));
@@ -95,10 +92,7 @@ Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix,
   } else {
     store.list(std::move(request));
   }
-  auto objects = collector->wait(context, stop);
-  if (objects)
-    std::erase_if(*objects, [](const ObjectInfo& object) { return has_hidden_part(object.name); });
-  return objects;
+  return collector->wait(context, stop);
 }
 
 // Local paths are made absolute, so that a later chdir changes nothing; "//" and

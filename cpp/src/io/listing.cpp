@@ -166,6 +166,7 @@ class TreeLister {
       if (found == nullptr) break;
       const std::string_view entry(found->d_name);
       if (entry == "." || entry == ".." || !entry.starts_with(folder.only)) continue;
+      if (request_.skip_hidden && entry.starts_with('.')) continue;
       folder.entries.push_back({std::string(entry), nullptr, {}, true});
       if (found->d_type == DT_DIR) folder.entries.back().name += '/';
     }

@@ -48,6 +48,8 @@ ObjectVersion version_of(const struct stat& status) {
   version.size = static_cast<std::uint64_t>(status.st_size);
   version.mtime_ns =
       static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
+  // 0 means unknown; files unpacked reproducibly really have it.
+  if (version.mtime_ns == 0) version.mtime_ns = 1;
   version.inode = status.st_ino;
   return version;
 }

@@ -105,6 +105,17 @@ void MemoryStore::stat(std::string object, std::function<void(Result<ObjectInfo>
   done(ObjectInfo{std::move(object), version_of(**found)});
 }
 
+namespace {
+
+// Has the name a part that begins with "." in or behind the prefix's last part?
+bool is_hidden(std::string_view name, std::string_view prefix) {
+  const auto last = prefix.rfind('/');
+  const auto tail = name.substr(last == std::string_view::npos ? 0 : last + 1);
+  return tail.starts_with('.') || tail.find("/.") != std::string_view::npos;
+}
+
+}  // namespace
+
 void MemoryStore::list(ListRequest request) {
   if (closed_)
     return request.page(Error(ErrorCode::closed, "the store is closed").at_uri(describe()));
@@ -112,6 +123,7 @@ void MemoryStore::list(ListRequest request) {
   for (auto at = objects_.lower_bound(request.prefix); at != objects_.end(); ++at) {
     if (!at->first.starts_with(request.prefix)) break;
     if (request.stop.stop_requested()) break;
+    if (request.skip_hidden && is_hidden(at->first, request.prefix)) continue;
     page.push_back({at->first, version_of(at->second)});
     if (page.size() == kPage) request.page(std::exchange(page, {}));
   }

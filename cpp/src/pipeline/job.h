@@ -52,6 +52,7 @@ struct Finished {
 struct Job {
   // Where it stands in the order.
   std::uint64_t ticket = 0;
+  std::uint64_t run = 0;  // the prefetcher's seek that it belongs to
   std::uint64_t epoch = 0;
   Steps::Step step;
   bool last = false;  // of this rank's epoch

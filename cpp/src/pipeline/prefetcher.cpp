@@ -71,6 +71,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     const std::lock_guard lock(mutex_);
     if (stopped_) return Error(ErrorCode::closed, "the loader is closed");
     halting_ = false;
+    ++run_;
     stop_source_ = StopSource();
     stream_.start(recipe_->spec(), epoch, cursor, epochs);
     failure_.reset();
@@ -90,7 +91,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       if (!attached_) {
         if (auto started = start(lock); !started) return failed(std::move(started).error());
       }
-      if (failure_) return failed(*std::exchange(failure_, std::nullopt));
+      if (failure_) return failed(*failure_);
       if (jobs_.empty() || !jobs_.front()->finished) return std::nullopt;
       std::shared_ptr<Job> job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -390,18 +391,30 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (job == nullptr) {
       job = new_job();
       job->ticket = next_ticket_++;
+      job->run = run_;
       stream_.take(recipe_->spec().sampler, *job, order);
     }
     lock.unlock();
     if (order != nullptr) recipe_->plan(*job, *order);
-    const bool funded = fund(*job, rank);
+    bool funded = fund(*job, rank);
     lock.lock();
+    if (!funded && jobs_.empty()) {
+      // The consumer has taken the last batch meanwhile: this one is the oldest now,
+      // and no release may be left to wait for.
+      lock.unlock();
+      funded = fund(*job, ByteBudget::Rank::oldest);
+      lock.lock();
+    }
     planning_ = false;
+    if (halting_ || job->run != run_) {
+      lock.unlock();  // the job's credit comes back without the lock
+      return false;
+    }
     if (!funded) {
       unfunded_ = std::move(job);
       return false;
     }
-    if (!halting_) enqueue(job);
+    enqueue(job);
     const bool wake = std::exchange(worker_wants_wake_, false) || !claimable_.empty();
     lock.unlock();
     if (recipe_->spec().host_memory) consumer_.notify_all();  // it has memory to provide
@@ -532,7 +545,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (last || !rows.empty()) {
       {
         const std::lock_guard lock(mutex_);
-        if (!halting_) {
+        if (!halting_ && job->run == run_) {
           for (const auto row : rows) ready_.push_back({job, row});
           if (last) ready_.push_back({job, kOnlyFinish});
         }
@@ -555,7 +568,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     bool notify = false;
     {
       const std::lock_guard lock(mutex_);
-      if (halting_) return;
+      if (halting_ || job->run != run_) return;
       // jobs_ holds it; without our hold the consumer can put it to use again at once.
       Job* const held = job.get();
       job.reset();
@@ -621,6 +634,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::shared_ptr<Job> unfunded_;               // planned, waiting for the budget
   std::vector<std::shared_ptr<Job>> spare_;     // handed out: their memory is used again
   std::uint64_t next_ticket_ = 0;
+  std::uint64_t run_ = 0;  // counts seeks: what an earlier one left behind is not for this one
   std::uint64_t jobs_bytes_ = 0;
   std::size_t finished_jobs_ = 0;
   std::uint64_t reads_in_flight_ = 0;

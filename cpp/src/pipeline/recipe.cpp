@@ -10,6 +10,8 @@ namespace {
 
 // Rows are claimed in runs that take some 100 us: decoding in ones, copying by bytes.
 constexpr std::uint64_t kChunkBytes = 512 * 1024;
+// Of one field of one batch; more than any machine maps, and far from overflow.
+constexpr std::uint64_t kFieldBytesMax = std::uint64_t{1} << 46;
 
 // The values a dtype holds, for pad values. 16-bit floats are padded with 0 only.
 bool holds(DType dtype, double value) {
@@ -174,8 +176,32 @@ void Recipe::plan(Job& job, const EpochOrder& order) const {
     spec_.dataset->format().locate(samples, field.plan.source,
                                    std::span(job.extents).subspan(field.stored * rows, rows));
   }
+  refuse_oversized(job);
   plan_sizes(job);
   job.remaining.store(rows, std::memory_order_relaxed);
+}
+
+// A manifest may claim any size: rows that would take a batch beyond what can be
+// mapped fail by themselves, so that no sum below overflows.
+void Recipe::refuse_oversized(Job& job) const {
+  const std::uint64_t rows = job.rows;
+  for (std::uint32_t number = 0; number < fields_.size(); ++number) {
+    const RecipeField& field = fields_[number];
+    if (field.stored == RecipeField::kNone) continue;
+    std::uint64_t left = field.plan.pad ? kFieldBytesMax / rows : kFieldBytesMax;
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      Extent& extent = job.extents[field.stored * rows + row];
+      if (extent.object == Extent::kMissing || extent.object == Extent::kValue) continue;
+      if (extent.size <= left) {
+        if (!field.plan.pad) left -= extent.size;
+        continue;
+      }
+      job.fail(row, number,
+               Error(ErrorCode::resource_limit, "a record of " + std::to_string(extent.size) +
+                                                    " bytes does not fit into a batch"));
+      extent = {};
+    }
+  }
 }
 
 void Recipe::plan_sizes(Job& job) const {

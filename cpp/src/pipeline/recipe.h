@@ -47,6 +47,7 @@ class Recipe {
   explicit Recipe(LoaderSpec spec) : spec_(std::move(spec)) {}
   Result<RecipeField> make_field(const FieldPlan& plan) const;
   void assign_parts();
+  void refuse_oversized(Job& job) const;
   void plan_sizes(Job& job) const;
 
   LoaderSpec spec_;

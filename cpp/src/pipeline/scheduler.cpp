@@ -27,11 +27,14 @@ Result<void> Scheduler::start() {
 }
 
 void Scheduler::attach(std::shared_ptr<WorkSource> source) {
-  {
-    const std::lock_guard lock(mutex_);
-    entries_.push_back(std::make_shared<Entry>(Entry{std::move(source)}));
-    ++signals_;
+  std::unique_lock lock(mutex_);
+  if (closing_) {  // close() has told those that it saw
+    lock.unlock();
+    return source->workers_gone();
   }
+  entries_.push_back(std::make_shared<Entry>(Entry{std::move(source)}));
+  ++signals_;
+  lock.unlock();
   wake_.notify_all();
 }
 
@@ -43,6 +46,7 @@ void Scheduler::detach(const WorkSource& source) {
   if (found == entries_.end()) return;
   const auto entry = *found;
   entries_.erase(found);
+  ++signals_;  // a worker in the middle of its turn may have skipped the one behind it
   left_.wait(lock, [&] { return entry->inside == 0; });
 }
 

@@ -45,6 +45,10 @@ TEST_CASE("Glob: ?, classes and their complements match one letter, never a slas
   CHECK(matches("[a-c]1", "b1"));
   CHECK(!matches("[a-c]1", "d1"));
   CHECK(matches("[!a-c]1", "d1"));
+  CHECK(!matches("[!a-c]1", "a1"));
+  CHECK(!matches("[!a-c]1", "A1"));
+  CHECK(!Glob("[!a-c]1").matches("a1"));
+  CHECK(Glob("[!a-c]1").matches("A1"));
   CHECK(!matches("x[!a]y", "x/y"));
   CHECK(matches("[]]", "]"));
   CHECK(matches("[a", "[a"));

@@ -131,6 +131,24 @@ TEST_CASE("listing names a dangling link and a loop") {
   }
 }
 
+TEST_CASE("listing without hidden names does not enter what it leaves out") {
+  Tree tree;
+  tree.dir.write("a/file", "1");
+  tree.dir.write("a/.hidden", "1");
+  tree.dir.write(".git/config", "1");
+  tree.link("nowhere", ".git/dangling");
+  tree.link("nowhere", "a/.#lock");
+  std::vector<std::string> names;
+  ListRequest request;
+  request.skip_hidden = true;
+  request.page = [&](Result<std::vector<ObjectInfo>> page) {
+    REQUIRE(page);
+    for (const auto& object : *page) names.push_back(object.name);
+  };
+  tree.store->list(std::move(request));
+  CHECK(names == std::vector<std::string>{"a/file"});
+}
+
 TEST_CASE("two links to one folder are no loop") {
   Tree tree;
   tree.dir.write("data/x", "1");

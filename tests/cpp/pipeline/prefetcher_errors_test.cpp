@@ -155,3 +155,43 @@ TEST_CASE("an object that lost its end is an error, warm and cold, never zeros")
     }
   }
 }
+
+TEST_CASE("a record of an impossible size fails its row, not the memory around it") {
+  for (const std::uint64_t size : {std::uint64_t{1} << 47, ~std::uint64_t{0} - 4095}) {
+    struct Lying final : Format {
+      explicit Lying(std::uint64_t claimed) : claimed_(claimed) {}
+      std::uint64_t size() const override { return 3; }
+      std::span<const Field> fields() const override { return fields_; }
+      void locate(std::span<const std::uint64_t> samples, std::size_t field,
+                  std::span<Extent> out) const override {
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+          out[i] = field == 1 ? Extent{Extent::kValue, 10 * samples[i], 8}
+                              : Extent{0, 0, samples[i] == 1 ? claimed_ : 6};
+        }
+      }
+      std::string key(std::uint64_t sample) const override { return std::to_string(sample); }
+      std::vector<std::uint64_t> shard_counts() const override { return {3}; }
+      std::uint64_t claimed_;
+      std::vector<Field> fields_{{"data", DType::bytes, std::nullopt, false},
+                                 {"label", DType::int64, Shape{}, false}};
+    };
+    auto store = std::make_shared<MemoryStore>();
+    store->put("blob", std::vector<std::byte>(6, std::byte{7}));
+    auto manifest = Manifest::build(*Uri::parse("/tables"), {*stat_blocking(*store, "blob")});
+    Dataset::Parts parts;
+    parts.manifest = *manifest;
+    parts.format = std::make_unique<Lying>(size);
+    parts.arguments = "{}";
+    parts.store = store;
+    Setup setup;
+    setup.spec = spec_of(std::make_shared<const Dataset>(std::move(parts)), 3);
+    setup.spec.on_error = OnError::skip;
+    LoaderStatistics statistics;
+    const auto batches = run(setup, &statistics);
+    REQUIRE(batches.size() == 1);
+    CHECK(batches[0].samples == std::vector<std::uint64_t>{0, 2});
+    CHECK(field(batches[0], "data").shape == Shape{12});
+    REQUIRE(statistics.errors.size() == 1);
+    CHECK(statistics.errors[0].reason.find("does not fit") != std::string::npos);
+  }
+}

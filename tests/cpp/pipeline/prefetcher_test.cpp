@@ -364,3 +364,27 @@ TEST_CASE("Prefetcher: closing the engine ends the wait with an error") {
   CHECK(batch->error->code() == ErrorCode::closed);
   gated->release();
 }
+
+TEST_CASE("Prefetcher: a loader whose batches exceed the budget never waits for a release") {
+  // The last batch may be taken while the next is planned: it is then the oldest.
+  const auto table = fixed(4000, 64, false);
+  const auto engine = small_engine(2, 100);
+  for (int round = 0; round < 20; ++round) {
+    const auto prefetcher = prefetcher_of(engine, spec_of(table.dataset, 4));
+    CHECK(drain(*prefetcher).size() == 1000);
+  }
+}
+
+TEST_CASE("Prefetcher: a closed engine stays closed for every later call") {
+  const auto table = fixed(10, 64, false);
+  const auto engine = small_engine(2);
+  const auto prefetcher = prefetcher_of(engine, spec_of(table.dataset, 4));
+  REQUIRE(next(*prefetcher));
+  engine->close();
+  for (int call = 0; call < 3; ++call) {
+    const auto batch = next(*prefetcher);
+    REQUIRE(batch);
+    REQUIRE(batch->error);
+    CHECK(batch->error->code() == ErrorCode::closed);
+  }
+}
