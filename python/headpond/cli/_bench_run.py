@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import headpond as hp
+from headpond.cli._torch_crop import random_crop
 
 _WARM_UP = 0.25  # of the seconds, before what counts
 _SIGNATURES = (b"\xff\xd8\xff",)
@@ -102,26 +103,11 @@ class TorchSamples:
 
 
 def _crop(content: bytes, size: int) -> Any:
-    """RandomResizedCrop and flip with PIL."""
     import io
 
-    import numpy as np
-    import torch
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(content)).convert("RGB")
-    width, height = picture.size
-    area = width * height * float(torch.empty(1).uniform_(0.08, 1.0))
-    ratio = float(torch.exp(torch.empty(1).uniform_(-0.2877, 0.2877)))
-    w = min(width, max(1, round((area * ratio) ** 0.5)))
-    h = min(height, max(1, round((area / ratio) ** 0.5)))
-    left = int(torch.randint(0, width - w + 1, (1,)))
-    top = int(torch.randint(0, height - h + 1, (1,)))
-    box = (left, top, left + w, top + h)
-    cut = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
-    if torch.rand(1) < 0.5:
-        cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return torch.from_numpy(np.array(cut))
+    return random_crop(Image.open(io.BytesIO(content)).convert("RGB"), size)
 
 
 def _as_list(samples: list[Any]) -> list[Any]:

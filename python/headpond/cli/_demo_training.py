@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import headpond as hp
+from headpond.cli._torch_crop import random_crop
 
 SIZE = 64  # of the pictures, after the crop
 _CELL = 8  # pixels averaged into one feature
@@ -237,23 +238,11 @@ class TorchPictures:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        import torch
         from PIL import Image
 
         with Image.open(self._paths[index]) as opened:
             picture = opened.convert("RGB")
-        width, height = picture.size
-        area = width * height * float(torch.empty(1).uniform_(0.08, 1.0))
-        ratio = float(torch.exp(torch.empty(1).uniform_(-0.2877, 0.2877)))
-        crop_width = min(width, max(1, round((area * ratio) ** 0.5)))
-        crop_height = min(height, max(1, round((area / ratio) ** 0.5)))
-        left = int(torch.randint(0, width - crop_width + 1, (1,)))
-        top = int(torch.randint(0, height - crop_height + 1, (1,)))
-        box = (left, top, left + crop_width, top + crop_height)
-        picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
-        if torch.rand(1) < 0.5:
-            picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return {"picture": torch.from_numpy(np.array(picture)), "label": self._labels[index]}
+        return {"picture": random_crop(picture, SIZE), "label": self._labels[index]}
 
 
 def torch_loader(job: Job, workers: int) -> Iterable[dict[str, Any]]:
