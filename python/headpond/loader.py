@@ -227,7 +227,7 @@ class Loader:
         beginning.start = start
         pass_steps = beginning.passes * self._pass_steps
         if self._flows:
-            batches.go_on(pass_steps)
+            batches.go_on(beginning.passes, pass_steps)
         else:
             epochs = _ENDLESS if pass_steps else beginning.passes
             batches.seek(start.epoch, start.cursor, epochs, start.pass_step, pass_steps)
@@ -266,7 +266,7 @@ class Loader:
             self._next = None  # else it is None, or was set by set_epoch() during the pass
         self._current = None
         # What is in flight belongs to the next pass.
-        self._flows = self._pass_steps > 0 and self._next is None
+        self._flows = self._next is None
 
     def _left(self, leaving: _Pass) -> None:
         """The current pass is broken off: what is in flight for it is cancelled."""

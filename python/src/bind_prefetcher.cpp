@@ -114,9 +114,12 @@ class Batches {
     pass_steps_ = pass_steps;
   }
 
-  // Begins a pass of `pass_steps` batches where the last one ended, with what is in flight.
-  void go_on(std::uint64_t pass_steps) {
+  // Begins a pass of `epochs` epochs, or `pass_steps` batches, where the last one ended, with
+  // what is in flight.
+  void go_on(std::uint64_t epochs, std::uint64_t pass_steps) {
+    check_ours();
     ++pass_;
+    if (pass_steps == 0) prefetcher_->go_on(epochs);
     position_.pass_step = 0;
     pass_steps_ = pass_steps;
   }
@@ -341,7 +344,7 @@ void bind_prefetcher(py::module_& module, std::shared_ptr<DeferredDrops> drops) 
            py::arg("convert"), py::arg("ragged"), py::arg("host"))
       .def("seek", &Batches::seek, py::arg("epoch"), py::arg("cursor"), py::arg("epochs"),
            py::arg("pass_step"), py::arg("pass_steps"))
-      .def("go_on", &Batches::go_on, py::arg("pass_steps"))
+      .def("go_on", &Batches::go_on, py::arg("epochs"), py::arg("pass_steps"))
       .def("cancel", &Batches::cancel)
       .def("next", &Batches::next, py::arg("timeout_s"))
       .def("stop", &Batches::stop)

@@ -82,12 +82,16 @@ class Prefetcher {
   static Result<std::shared_ptr<Prefetcher>> make(std::shared_ptr<Engine> engine, LoaderSpec spec);
   virtual ~Prefetcher() = default;
 
-  // Starts at `cursor` of `epoch` and goes on for `epochs` epochs. What was in
-  // flight is cancelled. Costs O(1) (`window`: O(shards)).
+  // Begins a pass at `cursor` of `epoch`; it ends with the `epochs`-th epoch. What was
+  // in flight is cancelled. Costs O(1) (`window`: O(shards)). With 0 epochs nothing is
+  // read.
   virtual Result<void> seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs) = 0;
+  // Begins the next pass of `epochs` epochs where the last one ended. Its first two
+  // batches were made ahead, so that a trainer does not wait at the border.
+  virtual void go_on(std::uint64_t epochs) = 0;
 
   // The next batch if it is ready, else nothing. Does not wait.
-  // `finished()` tells the end of the last epoch from "not ready".
+  // `finished()` tells the end of the pass from "not ready".
   virtual std::optional<Batch> try_next() = 0;
   // Waits until `try_next` would return something, the end is reached, host memory
   // is wanted, or `timeout_ms` passed. Call without the GIL.

@@ -27,6 +27,9 @@ using Time = std::chrono::steady_clock::time_point;
 constexpr std::uint64_t kPrefetchBytesMax = std::uint64_t{128} << 20;
 constexpr std::size_t kJobsMin = 2;
 constexpr std::size_t kJobsMax = 64;
+// Of the next pass: to bridge the border between epochs, and little to throw away.
+constexpr std::ptrdiff_t kJobsAhead = 2;
+constexpr std::uint64_t kEpochsMax = std::uint64_t{1} << 32;
 // A sleeping consumer of small batches is woken for several at once: a wake-up
 // costs as much as making one.
 constexpr std::uint64_t kSmallBatchBytes = std::uint64_t{1} << 20;
@@ -73,11 +76,22 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     halting_ = false;
     ++run_;
     stop_source_ = StopSource();
-    stream_.start(recipe_->spec(), epoch, cursor, epochs);
+    stream_.start(recipe_->spec(), epoch, cursor);
+    if (epochs == 0) stream_.stop();
+    pass_stop_ = epoch + std::min(epochs, kEpochsMax);
     failure_.reset();
     errors_epoch_ = epoch;
     errors_in_epoch_.clear();
     return {};
+  }
+
+  void go_on(std::uint64_t epochs) override {
+    if (!engine_->is_ours()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      pass_stop_ += std::min(epochs, kEpochsMax);
+    }
+    engine_->scheduler().wake();
   }
 
   std::optional<Batch> try_next() override {
@@ -92,7 +106,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
         if (auto started = start(lock); !started) return failed(std::move(started).error());
       }
       if (failure_) return failed(*failure_);
-      if (jobs_.empty() || !jobs_.front()->finished) return std::nullopt;
+      if (jobs_.empty() || !jobs_.front()->finished || is_ahead(*jobs_.front()))
+        return std::nullopt;
       std::shared_ptr<Job> job = std::move(jobs_.front());
       jobs_.pop_front();
       --finished_jobs_;
@@ -135,7 +150,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
 
   bool finished() const override {
     const std::lock_guard lock(mutex_);
-    return jobs_.empty() && unfunded_ == nullptr && !planning_ && stream_.done() && !failure_;
+    return pass_is_over() && !failure_;
   }
 
   std::vector<Wanted> wanted() override {
@@ -323,16 +338,28 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     }
   }
 
+  // Of the next pass?
+  bool is_ahead(const Job& job) const { return job.epoch >= pass_stop_; }
+
+  // Has the last batch of the pass been taken?
+  bool pass_is_over() const {
+    if (!jobs_.empty()) return is_ahead(*jobs_.front());
+    if (unfunded_ != nullptr) return is_ahead(*unfunded_);
+    if (planning_) return planned_epoch_ >= pass_stop_;
+    return stream_.done() || stream_.epoch() >= pass_stop_;
+  }
+
   // Is there anything a consumer can do now?
   bool something_to_take() const {
     if (halting_ || failure_ || !attached_) return true;
+    if (pass_is_over()) return true;
     if (!jobs_.empty() && jobs_.front()->finished) return true;
     if (recipe_->spec().host_memory) {
       for (const auto& job : jobs_) {
         if (job->slab == nullptr && !job->finished) return true;
       }
     }
-    return jobs_.empty() && unfunded_ == nullptr && !planning_ && stream_.done();
+    return false;
   }
 
   // Should a worker wake the consumer for what has just been finished?
@@ -350,6 +377,12 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
                                                                    : &WaitedFor::cpu_s;
   }
 
+  // Two batches of the next pass are made, and no more before it begins.
+  bool is_ahead_enough() const {
+    return unfunded_ == nullptr && stream_.epoch() >= pass_stop_ &&
+           std::count_if(jobs_.begin(), jobs_.end(),
+                         [this](const auto& job) { return is_ahead(*job); }) >= kJobsAhead;
+  }
   bool may_plan() const {
     return (jobs_bytes_ < prefetch_bytes_ && jobs_.size() < kJobsMax) || jobs_.size() < kJobsMin;
   }
@@ -379,6 +412,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       worker_wants_wake_ = true;
       return false;
     }
+    if (is_ahead_enough()) return false;
     if (!may_plan()) {
       blocked_ = true;
       return false;
@@ -394,6 +428,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       job->run = run_;
       stream_.take(recipe_->spec().sampler, *job, order);
     }
+    planned_epoch_ = job->epoch;
     lock.unlock();
     if (order != nullptr) recipe_->plan(*job, *order);
     bool funded = fund(*job, rank);
@@ -635,6 +670,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::vector<std::shared_ptr<Job>> spare_;     // handed out: their memory is used again
   std::uint64_t next_ticket_ = 0;
   std::uint64_t run_ = 0;  // counts seeks: what an earlier one left behind is not for this one
+  std::uint64_t pass_stop_ = 0;      // the epoch that is behind the pass
+  std::uint64_t planned_epoch_ = 0;  // of the batch that is being planned
   std::uint64_t jobs_bytes_ = 0;
   std::size_t finished_jobs_ = 0;
   std::uint64_t reads_in_flight_ = 0;

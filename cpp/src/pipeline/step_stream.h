@@ -10,20 +10,20 @@
 
 namespace headpond {
 
-// Where planning stands: the steps of epochs, one after another. A value.
+// Where planning stands: the steps of epochs, one after another without an end. A value.
 class StepStream {
  public:
-  void start(const LoaderSpec& spec, std::uint64_t epoch, std::uint64_t cursor,
-             std::uint64_t epochs) {
+  void start(const LoaderSpec& spec, std::uint64_t epoch, std::uint64_t cursor) {
     steps_ = spec.steps;
     epoch_ = epoch;
     cursor_ = cursor;
-    epochs_left_ = epochs;
     order_ = nullptr;
-    if (!steps_.at(0)) epochs_left_ = 0;  // too few samples for any batch
-    skip_finished_epochs();
+    done_ = !steps_.at(0);  // too few samples for any batch
+    skip_finished_epoch();
   }
-  bool done() const { return epochs_left_ == 0; }
+  void stop() { done_ = true; }
+  bool done() const { return done_; }
+  // Of the next step.
   std::uint64_t epoch() const { return epoch_; }
 
   // The next step; not to be called when done.
@@ -34,23 +34,21 @@ class StepStream {
     order = order_;
     cursor_ = job.step.next;
     job.last = !steps_.at(cursor_).has_value();
-    skip_finished_epochs();
+    skip_finished_epoch();
   }
 
  private:
-  void skip_finished_epochs() {
-    while (epochs_left_ > 0 && !steps_.at(cursor_)) {
-      --epochs_left_;
-      ++epoch_;
-      cursor_ = 0;
-      order_ = nullptr;
-    }
+  void skip_finished_epoch() {
+    if (done_ || steps_.at(cursor_)) return;
+    ++epoch_;
+    cursor_ = 0;
+    order_ = nullptr;
   }
 
   Steps steps_;
   std::uint64_t epoch_ = 0;
   std::uint64_t cursor_ = 0;
-  std::uint64_t epochs_left_ = 0;
+  bool done_ = true;
   std::shared_ptr<const EpochOrder> order_;
 };
 

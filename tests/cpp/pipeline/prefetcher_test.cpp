@@ -239,6 +239,33 @@ TEST_CASE("Prefetcher: seek goes anywhere in any epoch, and streams several epoc
   }
 }
 
+TEST_CASE("Prefetcher: a pass goes on in the next epoch, whose first two batches were made ahead") {
+  const auto table = fixed(30, 100, true);
+  auto spec = spec_of(table.dataset, 3);
+  spec.sampler = Sampler::full(30, 1);
+  const auto engine = small_engine();
+  auto flowing = prefetcher_of(engine, spec, 1);
+  auto sought = prefetcher_of(engine, spec, 1);
+  for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+    if (epoch > 0) {
+      flowing->go_on(1);
+      REQUIRE(sought->seek(epoch, 0, 1));
+    }
+    const auto batches = drain(*flowing);
+    const auto expected = drain(*sought);
+    REQUIRE(batches.size() == 10);
+    for (std::size_t i = 0; i < 10; ++i) {
+      CHECK(batches[i].epoch == epoch);
+      CHECK(batches[i].last == (i == 9));
+      CHECK(batches[i].samples == expected[i].samples);
+    }
+    CHECK(flowing->finished());
+    CHECK(!flowing->try_next());
+  }
+  const auto statistics = flowing->statistics();
+  CHECK(statistics.slabs_allocated + statistics.slabs_reused <= 42);
+}
+
 TEST_CASE("Prefetcher: data too few for a batch end at once, for any number of epochs") {
   const auto table = varying(3, false);
   const auto engine = small_engine();
@@ -265,7 +292,8 @@ TEST_CASE("Prefetcher: slabs are made for what is in flight at once, and then on
   const auto statistics = prefetcher->statistics();
   // Ten batches of 10,800 bytes are planned ahead, one is being planned, one is the consumer's.
   CHECK(statistics.slabs_allocated <= 12);
-  CHECK(statistics.slabs_allocated + statistics.slabs_reused == 600);
+  CHECK(statistics.slabs_allocated + statistics.slabs_reused >= 600);
+  CHECK(statistics.slabs_allocated + statistics.slabs_reused <= 602);  // two of the next pass
   CHECK(statistics.samples == 60'000);
 }
 
