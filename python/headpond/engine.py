@@ -140,7 +140,7 @@ class Engine:
             if not logger.handlers and not logging.getLogger().handlers:
                 logger.addHandler(logging.StreamHandler())
         self._cache_dir = str(merged["cache_dir"]) if merged.get("cache_dir") else _user_cache()
-        self._core = _core.Engine(io, io_depth, threads, memory, _ranks_on_node(), 0)
+        self._core = _core.Engine(io, io_depth, threads, memory, _ranks_on_node())
         weakref.finalize(self, _core.Engine.close, self._core)
 
     def close(self) -> None:

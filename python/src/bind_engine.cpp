@@ -41,14 +41,13 @@ IoBackend parse_backend(const std::string& name) {
 
 std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth,
                                       unsigned cpu_threads, std::uint64_t memory_bytes,
-                                      unsigned ranks_on_node, int nice) {
+                                      unsigned ranks_on_node) {
   EngineOptions options;
   options.io.backend = parse_backend(io);
   if (io_depth > 0) options.io.depth = io_depth;
   options.cpu_threads = cpu_threads;
   options.memory_bytes = memory_bytes;
   options.ranks_on_node = ranks_on_node;
-  options.nice = nice;
   return std::make_unique<PyEngine>(Engine::make(std::move(options)));
 }
 
@@ -71,7 +70,7 @@ NamedValues status(const PyEngine& engine) {
 void bind_engine(py::module_& module) {
   py::class_<PyEngine>(module, "Engine")
       .def(py::init(&make_engine), py::arg("io"), py::arg("io_depth"), py::arg("cpu_threads"),
-           py::arg("memory_bytes"), py::arg("ranks_on_node"), py::arg("nice"))
+           py::arg("memory_bytes"), py::arg("ranks_on_node"))
       .def("status", &status)
       .def("is_ours", &PyEngine::is_ours)
       .def("close", [](const PyEngine& engine) {

@@ -19,7 +19,9 @@ struct EngineOptions {
   std::uint64_t memory_bytes =
       0;  // budget of what is not handed out; 0: min(2 GiB, memory / 4) / ranks_on_node
   unsigned ranks_on_node = 1;
-  int nice = 0;  // of the CPU workers, added to the process's own
+  // Of the CPU workers, added to the process's own: a trainer that wakes up from waiting for its
+  // accelerator is not to queue behind them.
+  int nice = 10;
 };
 
 struct EngineStatus {
