@@ -22,6 +22,8 @@ class EpochOrder {
                        std::span<std::uint64_t> out) const = 0;
 };
 
+class ShardOrder;
+
 // A pure function (seed, epoch, position) to sample index. A value.
 //
 // `none` and `full` hold nothing per sample; `window` holds the shard counts.
@@ -59,6 +61,7 @@ class Sampler {
   GroupPlace group_at(std::uint64_t epoch, std::uint64_t position) const;
 
  private:
+  std::shared_ptr<const ShardOrder> shard_order(std::uint64_t epoch) const;
   Sampler(ShuffleMode mode, std::uint64_t n, std::uint64_t seed)
       : mode_(mode), n_(n), seed_(seed) {}
   ShuffleMode mode_;

@@ -67,8 +67,7 @@ void ShardOrder::indices(std::uint64_t first, std::uint64_t stride,
     const auto part = out.first(run);
     if (shuffled_) {
       // The group's place in the shard order is its number: known wherever a reader begins.
-      const std::uint64_t key =
-          mixed_key(KeyPurpose::group_order, seed_, epoch_, group.first_slot);
+      const std::uint64_t key = mixed_key(KeyPurpose::group_order, seed_, epoch_, group.first_slot);
       Permutation(group.stop - group.start, key).map(first - group.start, stride, part);
     } else {
       for (std::size_t k = 0; k < run; ++k) part[k] = first - group.start + k * stride;
@@ -83,8 +82,7 @@ std::uint64_t ShardOrder::sample_at(const Group& group, std::uint64_t position) 
   const auto added = [&](std::uint64_t slot) {
     return starts_.begin() + static_cast<std::ptrdiff_t>(slot - from_.first_shard);
   };
-  const auto after =
-      std::upper_bound(added(group.first_slot), added(group.stop_slot), position);
+  const auto after = std::upper_bound(added(group.first_slot), added(group.stop_slot), position);
   const auto slot = static_cast<std::size_t>(after - starts_.begin()) - 1;
   return first_samples_[slot] + (position - starts_[slot]);
 }
