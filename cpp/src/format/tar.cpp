@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace headpond {
@@ -162,7 +163,8 @@ Result<std::span<const std::byte>> TarWalker::block_at(std::uint64_t offset) {
     // After a jump over large data the next header is far behind this one, too: a
     // long read would fetch data nobody asked for.
     const bool jumped = offset > stop && offset - stop > kLarge;
-    buffer_.resize(std::min(jumped ? kSmall : kLarge, size_ - offset));
+    const std::uint64_t ahead = std::max(read_ahead_stop_, offset + kBlock);
+    buffer_.resize(std::min({jumped ? kSmall : kLarge, size_ - offset, ahead - offset}));
     buffer_start_ = offset;
     if (auto read = read_(offset, buffer_); !read) {
       buffer_.clear();
@@ -303,6 +305,13 @@ Result<void> TarWalker::read_extended(char type, std::uint64_t size) {
 }
 
 Result<bool> TarWalker::next(TarMember& member) {
+  const auto before = std::tuple(at_, pending_, global_, has_pending_);
+  auto found = find_next(member);
+  if (!found) std::tie(at_, pending_, global_, has_pending_) = before;
+  return found;
+}
+
+Result<bool> TarWalker::find_next(TarMember& member) {
   if (size_ == 0) return Error(ErrorCode::corrupt_data, "the shard is empty: 0 bytes");
   std::optional<std::uint64_t> first;  // header
   while (!ended_) {

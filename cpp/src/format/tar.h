@@ -39,7 +39,8 @@ class TarWalker {
 
   TarWalker(std::uint64_t size, Read read);
 
-  // The next member, or false at the end of the archive.
+  // The next member, or false at the end of the archive. After an error it stands where
+  // it stood before: where `read` had no bytes yet, it can be called again.
   // Errors: those of `read`; corrupt_data (cut, bad checksum or number, sizes past
   // the end), unsupported (compressed); with the range of the header.
   Result<bool> next(TarMember& member);
@@ -49,6 +50,10 @@ class TarWalker {
   bool end_marked() const { return end_marked_; }
   // Where the archive ends; anything behind it is not read.
   std::uint64_t end_offset() const { return at_; }
+  // Nothing before it is asked for again.
+  std::uint64_t position() const { return at_; }
+  // From now on read ahead to this offset at most; it never falls.
+  void limit_read_ahead(std::uint64_t offset) { read_ahead_stop_ = offset; }
 
  private:
   struct Extended {  // what headers before a member say about it
@@ -57,6 +62,7 @@ class TarWalker {
     bool sparse = false;
   };
 
+  Result<bool> find_next(TarMember& member);
   Result<std::span<const std::byte>> block_at(std::uint64_t offset);
   Result<std::vector<std::byte>> payload(std::uint64_t size, std::uint64_t most, const char* what);
   Result<bool> read_end();
@@ -71,6 +77,7 @@ class TarWalker {
   std::uint64_t at_ = 0;
   std::vector<std::byte> buffer_;
   std::uint64_t buffer_start_ = 0;
+  std::uint64_t read_ahead_stop_ = ~std::uint64_t{0};
   Extended pending_, global_;
   bool has_pending_ = false;
   bool ended_ = false;

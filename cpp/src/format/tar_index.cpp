@@ -174,7 +174,10 @@ class IndexBuilder {
   // The shard ended.
   std::vector<std::byte> finish(std::uint64_t shard_bytes, const Digest& version, bool end_marked,
                                 std::uint64_t bytes_behind_end) const {
-    std::vector<std::byte> image(kHeaderBytes);
+    std::vector<std::byte> image;
+    image.reserve(kHeaderBytes + 20 * offsets_.size() + 4 * first_.size() + keys_.blob().size() +
+                  suffix_text_.size());
+    image.resize(kHeaderBytes);
     std::memcpy(image.data(), kMagic, 8);
     write_le<std::uint32_t>(image, 8, kVersion);
     write_le<std::uint32_t>(image, 60, end_marked ? 1 : 0);
@@ -288,23 +291,67 @@ Result<std::uint64_t> count_behind_end(std::uint64_t from, std::uint64_t size,
 
 }  // namespace
 
+struct TarIndexing::State {
+  State(std::uint64_t shard_bytes, const Digest& shard_version, TarWalker::Read read_all)
+      : bytes(shard_bytes),
+        version(shard_version),
+        read([this, inner = std::move(read_all)](std::uint64_t offset, std::span<std::byte> out) {
+          if (offset + out.size() <= available) return inner(offset, out);
+          starved = true;
+          return Result<void>(Error(ErrorCode::cancelled, "the bytes have not arrived"));
+        }),
+        walker(bytes, read) {}
+
+  const std::uint64_t bytes;
+  const Digest version;
+  std::uint64_t available = 0;
+  bool starved = false;  // the last error says only that bytes are missing
+  bool walked = false;
+  const TarWalker::Read read;
+  TarWalker walker;
+  IndexBuilder builder;
+};
+
+TarIndexing::TarIndexing(std::uint64_t shard_bytes, const Digest& version, TarWalker::Read read)
+    : state_(std::make_unique<State>(shard_bytes, version, std::move(read))) {}
+TarIndexing::~TarIndexing() = default;
+TarIndexing::TarIndexing(TarIndexing&&) noexcept = default;
+
+std::uint64_t TarIndexing::needed() const { return state_->walker.position(); }
+
+Result<std::optional<std::vector<std::byte>>> TarIndexing::advance(std::uint64_t available,
+                                                                   std::uint64_t members) {
+  State& s = *state_;
+  s.available = available;
+  s.walker.limit_read_ahead(available);
+  TarMember member;
+  while (!s.walked) {
+    if (members-- == 0) return std::nullopt;
+    s.starved = false;
+    const auto more = s.walker.next(member);
+    if (!more && s.starved) return std::nullopt;
+    if (!more) return more.error();
+    s.walked = !*more;
+    if (s.walked) break;
+    if (auto added = s.builder.add(member); !added) return std::move(added).error();
+  }
+  s.starved = false;
+  const auto behind = count_behind_end(s.walker.end_offset(), s.bytes, s.read);
+  if (!behind && s.starved) return std::nullopt;
+  if (!behind) return behind.error();
+  return s.builder.finish(s.bytes, s.version, s.walker.end_marked(), *behind);
+}
+
 Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version,
                                                TarWalker::Read read,
                                                const std::function<bool()>& proceed) {
-  TarWalker walker(shard_bytes, read);
-  IndexBuilder builder;
-  TarMember member;
-  for (std::uint64_t count = 0;; ++count) {
-    if (count % 256 == 0 && proceed && !proceed())
-      return Error(ErrorCode::cancelled, "indexing was stopped");
-    const auto more = walker.next(member);
-    if (!more) return more.error();
-    if (!*more) break;
-    if (auto added = builder.add(member); !added) return std::move(added).error();
+  TarIndexing indexing(shard_bytes, version, std::move(read));
+  for (;;) {
+    if (proceed && !proceed()) return Error(ErrorCode::cancelled, "indexing was stopped");
+    auto image = indexing.advance(shard_bytes, 256);
+    if (!image) return std::move(image).error();
+    if (*image) return **std::move(image);
   }
-  const auto behind = count_behind_end(walker.end_offset(), shard_bytes, read);
-  if (!behind) return behind.error();
-  return builder.finish(shard_bytes, version, walker.end_marked(), *behind);
 }
 
 }  // namespace headpond

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,27 @@ class TarIndex {
   TarSkipped skipped_;
   bool end_marked_ = false;
   std::uint64_t bytes_behind_end_ = 0;
+};
+
+// Makes a shard's index while the shard arrives from its start.
+class TarIndexing {
+ public:
+  // `read` is asked for bytes before `available` only.
+  TarIndexing(std::uint64_t shard_bytes, const Digest& version, TarWalker::Read read);
+  ~TarIndexing();
+  TarIndexing(TarIndexing&&) noexcept;
+
+  // Goes on as far as the first `available` bytes allow (the last call: all of them).
+  // The finished index's image, or nothing as long as bytes are missing. `members` at
+  // most in one call. Errors: as build_tar_index.
+  Result<std::optional<std::vector<std::byte>>> advance(std::uint64_t available,
+                                                        std::uint64_t members);
+  // Nothing before it is asked for again.
+  std::uint64_t needed() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 // Walks a shard and writes its index. `proceed` is asked now and then; false: cancelled.

@@ -257,3 +257,49 @@ TEST_CASE("TarIndex: building stops when it is told to") {
   REQUIRE(!image);
   CHECK(image.error().code() == ErrorCode::cancelled);
 }
+
+TEST_CASE("TarIndexing: a shard that arrives piece by piece gets the index of the whole one") {
+  TarWriter writer;
+  for (int i = 0; i < 300; ++i) {
+    const std::string key = (i % 7 == 0 ? std::string(150, 'n') : "k") + std::to_string(i);
+    writer.file(key + ".jpg", std::string(static_cast<std::size_t>(i) * 37 % 5000, 'x'));
+    writer.file(key + ".cls", std::to_string(i));
+  }
+  const std::string tar = writer.end().bytes();
+  const auto whole = build(tar);
+  REQUIRE(whole);
+  std::mt19937 random(3);
+  for (int turn = 0; turn < 20; ++turn) {
+    const std::size_t step = turn == 0 ? 1 + tar.size() / 3000 : 1 + random() % 40'000;
+    std::uint64_t available = 0;
+    std::uint64_t dropped = 0;
+    const auto inner = reader(tar);
+    const auto read = [&](std::uint64_t offset, std::span<std::byte> out) {
+      CHECK(offset >= dropped);
+      CHECK(offset + out.size() <= available);
+      return inner(offset, out);
+    };
+    TarIndexing indexing(tar.size(), kVersion, read);
+    std::optional<std::vector<std::byte>> image;
+    for (; !image; available = std::min<std::uint64_t>(available + step, tar.size())) {
+      auto advanced = indexing.advance(available, 1 + random() % 50);
+      REQUIRE(advanced);
+      image = *std::move(advanced);
+      CHECK(indexing.needed() >= dropped);
+      dropped = indexing.needed();
+    }
+    CHECK(*image == *whole);
+  }
+}
+
+TEST_CASE("TarIndexing: a damaged header is told when it arrives") {
+  std::string tar = TarWriter().file("a.x", "1").file("b.x", "2").end().bytes();
+  tar[1024 + 10] = 'z';  // the second header's checksum is wrong now
+  TarIndexing indexing(tar.size(), kVersion, reader(tar));
+  const auto first = indexing.advance(1024, 100);
+  REQUIRE(first);
+  CHECK(!*first);
+  const auto second = indexing.advance(1536, 100);
+  REQUIRE(!second);
+  CHECK(second.error().code() == ErrorCode::corrupt_data);
+}
