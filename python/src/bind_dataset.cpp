@@ -171,7 +171,7 @@ class SampleReader {
     std::string name;
     for (const auto& read : reads_) {
       dataset_.manifest().name(read.extent.object, name);
-      const auto version = dataset_.manifest().version(read.extent.object);
+      const auto version = dataset_.version(read.extent.object);
       const Piece piece{read.extent.offset, read.out};
       auto filled = store_->read_now(name, version, {&piece, 1}, Wait::allowed);
       if (!filled) return dataset_.describe(std::move(filled).error(), read.sample, read.field);

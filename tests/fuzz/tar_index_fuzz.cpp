@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto shard_bytes = read_le<std::uint64_t>(image, 80);
   const auto index = TarIndex::open(Image(std::move(image)), shard_bytes, version);
   if (!index || (*index)->samples() == 0) return 0;
-  const auto format = make_webdataset_format({*index});
+  const auto format =
+      make_webdataset_format(*Manifest::build(*Uri::parse("/shards"), {{"a.tar", {}}}), {*index});
   if (format->size() != (*index)->samples()) std::abort();
   for (std::uint64_t sample = 0; sample < format->size(); ++sample) {
     static_cast<void>(format->key(sample));

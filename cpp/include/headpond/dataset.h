@@ -38,12 +38,16 @@ class Dataset {
   };
   explicit Dataset(Parts parts);
 
+  // Samples; Format::kUnknownSize while the counts of shards are still to come.
   std::uint64_t size() const { return parts_.format->size(); }
+  bool size_is_known() const { return size() != Format::kUnknownSize; }
   std::span<const Field> fields() const { return parts_.format->fields(); }
   // Position in fields(); invalid_argument names the fields there are.
   Result<std::size_t> field_index(std::string_view name) const;
   const Format& format() const { return *parts_.format; }
   const Manifest& manifest() const { return *parts_.manifest; }
+  // Of an object: as of opening, or of when its shard became known.
+  ObjectVersion version(std::uint32_t object) const;
   const std::vector<std::string>& classes() const { return parts_.classes; }
   const std::vector<std::string>& notes() const { return parts_.notes; }
 
@@ -52,6 +56,7 @@ class Dataset {
   std::string key(std::uint64_t index) const { return parts_.format->key(index); }
 
   // 32 hex digits: names and arguments / sizes and counts / versions too (design: order and state).
+  // The latter two are empty where counts were to come at opening.
   const std::string& fingerprint() const { return fingerprint_; }
   const std::string& size_digest() const { return size_digest_; }
   const std::string& snapshot() const { return snapshot_; }

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "headpond/field.h"
+#include "headpond/shards.h"
 
 namespace headpond {
 
@@ -19,13 +21,16 @@ struct Extent {
 };
 
 // Where records lie in objects and how their fields are split: sample number to
-// ranges. A pure function of what was known at opening; does no I/O after it.
-// Safe to call from any thread.
+// ranges. A pure function of what was known at opening (and of shards that became known
+// since); does no I/O after it. Safe to call from any thread.
 class Format {
  public:
+  static constexpr std::uint64_t kUnknownSize = ~std::uint64_t{0};
+
   virtual ~Format() = default;
 
-  virtual std::uint64_t size() const = 0;  // samples
+  // Samples; kUnknownSize while the count of a shard is not known.
+  virtual std::uint64_t size() const = 0;
   virtual std::span<const Field> fields() const = 0;
 
   // The extents of field number `field` for many samples (each < size());
@@ -37,8 +42,15 @@ class Format {
   virtual std::string key(std::uint64_t sample) const = 0;
 
   // Samples of each shard in dataset order, for shuffle mode "window"; samples
-  // are numbered shard by shard. One number where objects are not shards.
+  // are numbered shard by shard. One number where objects are not shards; none while a
+  // count is not known.
   virtual std::vector<std::uint64_t> shard_counts() const = 0;
+
+  // Where samples lie in shards that are read as a whole; else null.
+  virtual const Shards* shards() const { return nullptr; }
+  // What stands for a sample in the random numbers of its augmentation: the same whether
+  // its number over all shards is known or not.
+  virtual std::uint64_t random_key(std::uint64_t sample) const { return sample; }
 };
 
 }  // namespace headpond

@@ -29,8 +29,8 @@ struct ManifestDigests {
 // next to no memory. Safe to read from any thread.
 class Manifest {
  public:
-  // Sorts by name. Errors: invalid_argument (the same name twice, an empty name, a
-  // size that is not known).
+  // Sorts by name. Versions may be unknown where objects are asked for them later (shards).
+  // Errors: invalid_argument (the same name twice, an empty name).
   static Result<std::shared_ptr<const Manifest>> build(Uri root, std::vector<ObjectInfo> objects);
   // Errors: not_found; corrupt_data (truncated, bad magic, bad checksum, offsets
   // past the end); unsupported (a newer format).

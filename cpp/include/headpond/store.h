@@ -84,6 +84,10 @@ class Store {
   virtual Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
                                        std::span<const Piece> pieces, Wait wait) = 0;
 
+  // Does each answer cost a round trip through a network? Then nothing is asked object by
+  // object that can come with the data.
+  virtual bool is_remote() const { return false; }
+
   // "file:///data" and such, for messages.
   virtual std::string describe() const = 0;
 

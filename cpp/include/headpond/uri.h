@@ -22,7 +22,8 @@ struct Uri {
   // Errors: invalid_argument (empty; a scheme without "//"; NUL bytes).
   static Result<Uri> parse(std::string_view text);
 
-  // The object `name` under this directory-like URI.
+  // The object `name` under this directory-like URI. Other schemes than file:// may bring
+  // a query in the name, behind "?".
   Uri join(std::string_view name) const;
 
   // For people and keys: no userinfo, no query.

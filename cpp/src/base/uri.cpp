@@ -78,6 +78,11 @@ Uri Uri::join(std::string_view name) const {
   if (name.empty()) return joined;
   if (!joined.path.empty() && joined.path.back() != '/') joined.path += '/';
   joined.path += name;
+  if (joined.scheme == "file") return joined;
+  if (const auto question = joined.path.find('?'); question != std::string::npos) {
+    joined.query = joined.path.substr(question + 1);
+    joined.path.resize(question);
+  }
   return joined;
 }
 

@@ -14,6 +14,7 @@ Dataset::Dataset(Parts parts) : parts_(std::move(parts)) {
                      .add(digests.names)
                      .finish()
                      .hex();
+  if (!size_is_known()) return;
   DigestBuilder sizes;
   sizes.add(digests.sizes).add(size());
   for (const std::uint64_t count : parts_.format->shard_counts()) sizes.add(count);
@@ -52,7 +53,16 @@ std::string uri_of(const Manifest& manifest, std::uint32_t object) {
 
 }  // namespace
 
+ObjectVersion Dataset::version(std::uint32_t object) const {
+  const Shards* shards = format().shards();
+  return shards == nullptr ? manifest().version(object) : shards->version(object);
+}
+
 Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
+  if (!size_is_known()) {
+    return Error(ErrorCode::invalid_argument, "which sample is number " + std::to_string(index) +
+                                                  " is not known before the shards are indexed");
+  }
   if (index >= size()) {
     return Error(ErrorCode::invalid_argument, "there is no sample " + std::to_string(index) +
                                                   "; the dataset has " + std::to_string(size()));
@@ -73,7 +83,8 @@ Result<std::shared_ptr<Store>> Dataset::store(StoreRegistry& registry) const {
 }
 
 Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const {
-  if (index >= size())
+  const bool by_shard = (index & Shards::kByShard) != 0 && format().shards() != nullptr;
+  if (!by_shard && (index >= size() || !size_is_known()))
     return std::move(error).at_sample(index).in("sample " + std::to_string(index));
   // The field that failed, or the first one with bytes.
   for (std::size_t i = field.value_or(0); i < fields().size(); ++i) {
@@ -86,6 +97,7 @@ Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::siz
     }
     if (field) break;
   }
+  if (by_shard) return std::move(error).in("sample (key \"" + key(index) + "\")");
   return std::move(error).at_sample(index).in("sample " + std::to_string(index) + " (key \"" +
                                               key(index) + "\")");
 }

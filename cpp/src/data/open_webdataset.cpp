@@ -11,6 +11,7 @@
 #include "data/numbers_source.h"
 #include "data/source.h"
 #include "format/formats.h"
+#include "format/store_reading.h"
 #include "format/tar_index_folder.h"
 
 namespace headpond {
@@ -192,18 +193,51 @@ struct Findings {
   }
 };
 
+// The fields of the first sample there is: headers of the first shards are read until a
+// sample has ended. Says which shards' versions that took.
+Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest) {
+  std::string name;
+  for (std::uint64_t shard = 0; shard < manifest.size(); ++shard) {
+    manifest.name(shard, name);
+    auto info = stat_blocking(store, name);
+    if (!info) return std::move(info).error().at_uri(object_uri(manifest, shard));
+    auto fields = first_sample_fields(
+        info->version.size, [&](std::uint64_t offset, std::span<std::byte> out) {
+          return read_exactly(store, name, info->version, offset, out);
+        });
+    if (!fields) return std::move(fields).error().at_uri(object_uri(manifest, shard));
+    if (!fields->empty()) return fields;
+  }
+  return Error(ErrorCode::corrupt_data, "no sample in " + count_of(manifest.size(), "shard"))
+      .at_uri(manifest.root().to_string());
+}
+
+// Shards of a store that is reached through a network: they are indexed while they are read.
+Result<std::shared_ptr<const Dataset>> open_late(Dataset::Parts parts, Store& store,
+                                                 OpenContext& context) {
+  auto fields = first_fields(store, *parts.manifest);
+  if (!fields) return std::move(fields).error();
+  parts.format = make_late_webdataset_format(
+      *std::move(fields), parts.manifest,
+      std::make_shared<TarIndexFolder>(context.index_folder, context.log));
+  return std::make_shared<const Dataset>(std::move(parts));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, OpenContext& context) {
   Selection selection;
   selection.directory_suffix = ".tar";
+  selection.versions_may_come_later = true;
   auto resolved = resolve_source(shards, selection, context);
   if (!resolved) return std::move(resolved).error();
   Dataset::Parts parts;
   parts.manifest = *std::move(resolved);
+  parts.arguments = arguments_text({{"format", "webdataset"}});
   const Manifest& manifest = *parts.manifest;
   auto store = context.stores->open(manifest.root());
   if (!store) return std::move(store).error().at_uri(manifest.root().to_string());
+  if ((*store)->is_remote()) return open_late(std::move(parts), **store, context);
   auto indexes = ShardIndexer(manifest, *std::move(store), context).run();
   if (!indexes) return std::move(indexes).error().in("indexing");
   Findings findings;
@@ -217,8 +251,7 @@ Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, Ope
         .at_uri(manifest.root().to_string());
   }
   parts.notes = findings.notes();
-  parts.format = make_webdataset_format(*std::move(indexes));
-  parts.arguments = arguments_text({{"format", "webdataset"}});
+  parts.format = make_webdataset_format(parts.manifest, *std::move(indexes));
   return std::make_shared<const Dataset>(std::move(parts));
 }
 

@@ -271,9 +271,80 @@ Uri common_parent(const std::vector<Uri>& places) {
   return with_path(places.front(), *common);
 }
 
-Result<std::vector<Found>> find_all(const std::vector<Uri>& places, std::string_view suffix,
+// The answers to many stats, whose number in flight is bounded by the store.
+class StatCollector {
+ public:
+  explicit StatCollector(std::size_t count) : infos_(count), left_(count) {}
+
+  void set(std::size_t index, Result<ObjectInfo> info) {
+    const std::lock_guard lock(mutex_);
+    infos_[index] = std::move(info);
+    if (--left_ == 0) changed_.notify_all();
+  }
+
+  // False when the caller gave up.
+  bool wait(OpenContext& context) {
+    std::unique_lock lock(mutex_);
+    bool wanted = true;
+    while (left_ > 0 && wanted) {
+      changed_.wait_for(lock, std::chrono::milliseconds(100));
+      const auto done = infos_.size() - left_;
+      lock.unlock();
+      wanted = !context.progress || context.progress("asking for sizes", done, infos_.size());
+      lock.lock();
+    }
+    return wanted;
+  }
+  std::vector<std::optional<Result<ObjectInfo>>>& infos() { return infos_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::optional<Result<ObjectInfo>>> infos_;
+  std::size_t left_;
+};
+
+// Objects of a store that is reached through a network, named one by one: all are asked for
+// at once, or (`later`) none.
+Result<std::vector<Found>> find_remote(Store& store, const std::vector<Uri>& places,
+                                       const Uri& parents, bool later, OpenContext& context) {
+  Found found{parents, {}};
+  for (const auto& place : places) {
+    std::string name = place.path.substr(parents.path.size());
+    if (name.starts_with('/')) name.erase(0, 1);
+    if (!place.query.empty()) name += "?" + place.query;
+    found.objects.push_back({std::move(name), {}});
+  }
+  if (later) return std::vector<Found>{std::move(found)};
+  const auto answers = std::make_shared<StatCollector>(places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    store.stat(found.objects[i].name,
+               [answers, i](Result<ObjectInfo> info) { answers->set(i, std::move(info)); });
+  }
+  if (!answers->wait(context)) return Error(ErrorCode::cancelled, "asking for sizes was stopped");
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    auto& info = *answers->infos()[i];
+    if (!info) return std::move(info).error().at_uri(places[i].to_string());
+    found.objects[i].version = std::move(info->version);
+  }
+  return std::vector<Found>{std::move(found)};
+}
+
+bool names_one_object(const Uri& place) {
+  return !place.path.ends_with('/') && !Glob::is_pattern(place.path);
+}
+
+Result<std::vector<Found>> find_all(const std::vector<Uri>& places, const Selection& selection,
                                     OpenContext& context) {
   const Uri parents = common_parent(places);
+  if (parents.scheme != "file" && std::all_of(places.begin(), places.end(), names_one_object)) {
+    auto store = context.stores->open(parents);
+    if (!store) return std::move(store).error().at_uri(parents.to_string());
+    if ((*store)->is_remote()) {
+      return find_remote(**store, places, parents, selection.versions_may_come_later, context);
+    }
+  }
+  const std::string_view suffix = selection.directory_suffix;
   std::vector<Found> all;
   for (const auto& place : places) {
     auto plain = find_plain(place, parents, suffix, context);
@@ -329,7 +400,7 @@ Result<std::shared_ptr<const Manifest>> list_places(const Source& source,
                                                     OpenContext& context) {
   const auto places = expand_places(source);
   if (!places) return places.error();
-  auto all = find_all(*places, selection.directory_suffix, context);
+  auto all = find_all(*places, selection, context);
   if (!all) return std::move(all).error();
   Listing listing = under_one_root(*std::move(all));
   std::vector<ObjectInfo> kept;

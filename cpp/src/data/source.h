@@ -18,6 +18,9 @@ struct Selection {
   std::function<bool(std::string_view name)> keep;
   // How `keep` is called in messages: "pattern \"**/*.jpg\"".
   std::string keep_text;
+  // Objects of a remote store that are named one by one are not asked for: their versions
+  // stay unknown.
+  bool versions_may_come_later = false;
 };
 
 // The objects that a source names, as one manifest. Names are relative to the

@@ -13,6 +13,7 @@
 namespace headpond {
 
 class TarIndex;
+class TarIndexFolder;
 
 // The formats there are. Each is a pure function of its arguments.
 
@@ -61,6 +62,10 @@ std::unique_ptr<const Format> make_arrays_format(std::vector<ArrayField> fields,
 // Tar shards: `indexes` belong to the manifest's objects in order, and one of them
 // at least has a sample. Fields are those of the first sample.
 std::unique_ptr<const Format> make_webdataset_format(
-    std::vector<std::shared_ptr<const TarIndex>> indexes);
+    std::shared_ptr<const Manifest> manifest, std::vector<std::shared_ptr<const TarIndex>> indexes);
+// Those whose indexes come while they are read; they are kept in `folder`.
+std::unique_ptr<const Format> make_late_webdataset_format(
+    std::vector<Field> fields, std::shared_ptr<const Manifest> manifest,
+    std::shared_ptr<const TarIndexFolder> folder);
 
 }  // namespace headpond

@@ -189,9 +189,6 @@ Result<void> check_objects(const std::vector<ObjectInfo>& sorted) {
     if (object.name.empty() || object.name.find('\0') != std::string::npos) {
       return Error(ErrorCode::invalid_argument, "an object's name is empty or holds a NUL byte");
     }
-    if (object.version.size == ObjectVersion::kAnySize) {
-      return Error(ErrorCode::invalid_argument, "the size of \"" + object.name + "\" is not known");
-    }
     if (i > 0 && sorted[i - 1].name == object.name) {
       return Error(ErrorCode::invalid_argument, "\"" + object.name + "\" is named twice");
     }

@@ -171,6 +171,20 @@ class IndexBuilder {
     return add_field(member, name);
   }
 
+  std::uint64_t samples() const { return first_.size(); }
+
+  // Those of the members so far.
+  std::vector<Field> fields() const {
+    std::vector<Field> fields;
+    for (const std::uint32_t suffix : suffixes_) {
+      const std::uint64_t start = suffix == 0 ? 0 : suffix_ends_[suffix - 1];
+      fields.push_back(
+          {lower_case(std::string_view(suffix_text_).substr(start, suffix_ends_[suffix] - start)),
+           DType::bytes, std::nullopt, false});
+    }
+    return fields;
+  }
+
   // The shard ended.
   std::vector<std::byte> finish(std::uint64_t shard_bytes, const Digest& version, bool end_marked,
                                 std::uint64_t bytes_behind_end) const {
@@ -340,6 +354,20 @@ Result<std::optional<std::vector<std::byte>>> TarIndexing::advance(std::uint64_t
   if (!behind && s.starved) return std::nullopt;
   if (!behind) return behind.error();
   return s.builder.finish(s.bytes, s.version, s.walker.end_marked(), *behind);
+}
+
+Result<std::vector<Field>> first_sample_fields(std::uint64_t shard_bytes, TarWalker::Read read) {
+  TarWalker walker(shard_bytes, std::move(read));
+  IndexBuilder builder;
+  TarMember member;
+  for (;;) {
+    const auto more = walker.next(member);
+    if (!more) return more.error();
+    if (!*more) return builder.fields();
+    const auto before = builder.fields();
+    if (auto added = builder.add(member); !added) return std::move(added).error();
+    if (builder.samples() > 1) return before;
+  }
 }
 
 Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version,

@@ -16,6 +16,7 @@
 #include "format/image.h"
 #include "format/little_endian.h"
 #include "format/tar.h"
+#include "headpond/field.h"
 #include "headpond/result.h"
 
 namespace headpond {
@@ -106,6 +107,10 @@ class TarIndexing {
 Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const Digest& version,
                                                TarWalker::Read read,
                                                const std::function<bool()>& proceed);
+
+// The fields of a shard's first sample, in the order of its members; none: it has no
+// sample. Reads headers up to the sample's end. Errors: as build_tar_index.
+Result<std::vector<Field>> first_sample_fields(std::uint64_t shard_bytes, TarWalker::Read read);
 
 // Writes the checksums of an image whose other bytes are set.
 void seal_tar_index(std::span<std::byte> image);

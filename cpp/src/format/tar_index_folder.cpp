@@ -12,15 +12,6 @@
 namespace headpond {
 namespace {
 
-Digest digest_of(const ObjectVersion& version) {
-  return DigestBuilder()
-      .add(version.size)
-      .add(static_cast<std::uint64_t>(version.mtime_ns))
-      .add(version.inode)
-      .add(version.etag)
-      .finish();
-}
-
 TarWalker::Read reader_of(const TarIndexFolder::Shard& shard) {
   return [&shard](std::uint64_t offset, std::span<std::byte> out) {
     return read_exactly(shard.store, shard.object, shard.version, offset, out);
@@ -51,6 +42,15 @@ void remove_left_over(const std::string& path) {
 
 }  // namespace
 
+Digest digest_of(const ObjectVersion& version) {
+  return DigestBuilder()
+      .add(version.size)
+      .add(static_cast<std::uint64_t>(version.mtime_ns))
+      .add(version.inode)
+      .add(version.etag)
+      .finish();
+}
+
 TarIndexFolder::TarIndexFolder(std::string folder, std::shared_ptr<LogQueue> log)
     : folder_(std::move(folder)), log_(std::move(log)) {}
 
@@ -58,11 +58,10 @@ void TarIndexFolder::log(LogLevel level, const std::string& key, std::string tex
   if (log_) log_->push_once(level, key, std::move(text));
 }
 
-std::string TarIndexFolder::path_of(const Shard& shard) const {
+std::string TarIndexFolder::path_of(const std::string& uri, const ObjectVersion& version) const {
   if (folder_.empty()) return {};
-  const Digest version = digest_of(shard.version);
-  const std::string name =
-      DigestBuilder().add(shard.uri).add(version.high).add(version.low).finish().hex();
+  const Digest digest = digest_of(version);
+  const std::string name = DigestBuilder().add(uri).add(digest.high).add(digest.low).finish().hex();
   return folder_ + "/" + name.substr(0, 2) + "/" + name + ".tarindex";
 }
 
@@ -74,19 +73,19 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(
   return TarIndex::open(Image(*std::move(image)), shard.version.size, version);
 }
 
-// The published index; null when there is none that can be used.
-Result<std::shared_ptr<const TarIndex>> TarIndexFolder::find_published(
-    const Shard& shard, const std::string& path) const {
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::find(const std::string& uri,
+                                                             const ObjectVersion& version) const {
+  const std::string path = path_of(uri, version);
+  if (path.empty()) return std::shared_ptr<const TarIndex>();
   auto image = Image::map(path);
   if (!image) {
     if (image.error().code() == ErrorCode::not_found) return std::shared_ptr<const TarIndex>();
     return std::move(image).error();
   }
-  auto index = TarIndex::open(*std::move(image), shard.version.size, digest_of(shard.version));
+  auto index = TarIndex::open(*std::move(image), version.size, digest_of(version));
   if (index) return index;
   log(LogLevel::warning, "tar index " + path,
-      "the index of " + shard.uri + " is built again: " + index.error().message() + " (" + path +
-          ")");
+      "the index of " + uri + " is built again: " + index.error().message() + " (" + path + ")");
   return std::shared_ptr<const TarIndex>();
 }
 
@@ -95,7 +94,14 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build_and_publish(
   remove_left_over(path);
   auto index = build(shard, proceed);
   if (!index) return index;
-  const auto published = publish_file(path, temporary_name(path), (*index)->image(), Flush::none);
+  return publish(shard.uri, shard.version, *std::move(index));
+}
+
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::publish(
+    const std::string& uri, const ObjectVersion& version,
+    std::shared_ptr<const TarIndex> index) const {
+  const std::string path = path_of(uri, version);
+  const auto published = publish_file(path, temporary_name(path), index->image(), Flush::none);
   if (!published) {
     log(LogLevel::warning, "tar index folder",
         "tar indexes are kept in memory and built again next time: " +
@@ -103,15 +109,26 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build_and_publish(
     return index;
   }
   // From the file from now on: pages that nobody uses cost no memory.
-  auto mapped = find_published(shard, path);
+  auto mapped = find(uri, version);
   return mapped && *mapped ? mapped : index;
+}
+
+Result<std::shared_ptr<const TarIndex>> TarIndexFolder::keep(const std::string& uri,
+                                                             const ObjectVersion& version,
+                                                             std::vector<std::byte> image) const {
+  auto index = TarIndex::open(Image(std::move(image)), version.size, digest_of(version));
+  const std::string path = path_of(uri, version);
+  if (!index || path.empty()) return index;
+  std::error_code error;  // publish() tells
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  return publish(uri, version, *std::move(index));
 }
 
 Result<std::shared_ptr<const TarIndex>> TarIndexFolder::get(
     const Shard& shard, const std::function<bool()>& proceed) const {
-  const std::string path = path_of(shard);
+  const std::string path = path_of(shard.uri, shard.version);
   if (path.empty()) return build(shard, proceed);
-  if (auto found = find_published(shard, path); found && *found) return found;
+  if (auto found = find(shard.uri, shard.version); found && *found) return found;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   auto lock = RecordLock::acquire(path + ".lock", proceed);
@@ -123,7 +140,7 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::get(
     return build(shard, proceed);
   }
   // Whoever held the lock before may have built it.
-  if (auto found = find_published(shard, path); found && *found) return found;
+  if (auto found = find(shard.uri, shard.version); found && *found) return found;
   return build_and_publish(shard, path, proceed);
 }
 

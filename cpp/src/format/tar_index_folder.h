@@ -34,13 +34,20 @@ class TarIndexFolder {
                                               const std::function<bool()>& proceed) const;
 
   // Where the index of this shard and version lies; "" without a folder.
-  std::string path_of(const Shard& shard) const;
+  std::string path_of(const std::string& uri, const ObjectVersion& version) const;
+  // The index kept for this version, or null.
+  Result<std::shared_ptr<const TarIndex>> find(const std::string& uri,
+                                               const ObjectVersion& version) const;
+  // Keeps an index that was made elsewhere, and returns it ready for use.
+  Result<std::shared_ptr<const TarIndex>> keep(const std::string& uri, const ObjectVersion& version,
+                                               std::vector<std::byte> image) const;
 
  private:
+  Result<std::shared_ptr<const TarIndex>> publish(const std::string& uri,
+                                                  const ObjectVersion& version,
+                                                  std::shared_ptr<const TarIndex> index) const;
   Result<std::shared_ptr<const TarIndex>> build(const Shard& shard,
                                                 const std::function<bool()>& proceed) const;
-  Result<std::shared_ptr<const TarIndex>> find_published(const Shard& shard,
-                                                         const std::string& path) const;
   Result<std::shared_ptr<const TarIndex>> build_and_publish(
       const Shard& shard, const std::string& path, const std::function<bool()>& proceed) const;
   void log(LogLevel level, const std::string& key, std::string text) const;
@@ -48,5 +55,8 @@ class TarIndexFolder {
   std::string folder_;
   std::shared_ptr<LogQueue> log_;
 };
+
+// What an index says it was made for.
+Digest digest_of(const ObjectVersion& version);
 
 }  // namespace headpond

@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "format/formats.h"
 #include "format/shard_lookup.h"
 #include "format/tar_index.h"
+#include "format/tar_index_folder.h"
 
 namespace headpond {
 namespace {
@@ -26,54 +29,158 @@ std::vector<Field> fields_of_first_sample(
   return fields;
 }
 
-class WebDatasetFormat final : public Format {
+// A shard whose index is there.
+struct KnownShard {
+  std::shared_ptr<const TarIndex> index;
+  ObjectVersion version;
+  std::vector<std::uint32_t> field_of_suffix;
+};
+
+class TarShardIndexing final : public ShardIndexing {
  public:
-  explicit WebDatasetFormat(std::vector<std::shared_ptr<const TarIndex>> indexes)
-      : fields_(fields_of_first_sample(indexes)), shards_(indexes.size()) {
-    std::unordered_map<std::string, std::uint32_t> numbers;
+  using Known = std::function<Result<void>(std::vector<std::byte> image)>;
+  TarShardIndexing(const ObjectVersion& version, Read read, Known known)
+      : indexing_(version.size, digest_of(version), std::move(read)), known_(std::move(known)) {}
+
+  Result<bool> advance(std::uint64_t available) override {
+    constexpr std::uint64_t kMembersAtOnce = 4096;
+    auto image = indexing_.advance(available, kMembersAtOnce);
+    if (!image) return std::move(image).error();
+    if (!*image) return false;
+    if (auto known = known_(**std::move(image)); !known) return std::move(known).error();
+    return true;
+  }
+  std::uint64_t needed() const override { return indexing_.needed(); }
+
+ private:
+  TarIndexing indexing_;
+  Known known_;
+};
+
+// Shards become known one by one; what is known never changes, so that readers need no lock.
+class WebDatasetFormat final : public Format, public Shards {
+ public:
+  WebDatasetFormat(std::vector<Field> fields, std::shared_ptr<const Manifest> manifest,
+                   std::shared_ptr<const TarIndexFolder> folder)
+      : fields_(std::move(fields)),
+        manifest_(std::move(manifest)),
+        folder_(std::move(folder)),
+        shards_(manifest_->size()),
+        left_(shards_.size()) {
     for (const auto& field : fields_)
-      numbers.emplace(field.name, static_cast<std::uint32_t>(numbers.size()));
-    std::vector<std::uint64_t> counts;
-    for (std::size_t i = 0; i < indexes.size(); ++i) {
-      counts.push_back(indexes[i]->samples());
-      Shard& shard = shards_[i];
-      for (std::uint64_t suffix = 0; suffix < indexes[i]->suffix_count(); ++suffix) {
-        const auto found = numbers.find(lower_case(indexes[i]->suffix(suffix)));
-        shard.field_of_suffix.push_back(found == numbers.end() ? kNoField : found->second);
-      }
-      shard.index = std::move(indexes[i]);
-    }
-    lookup_ = ShardLookup(counts);
+      numbers_.emplace(field.name, static_cast<std::uint32_t>(numbers_.size()));
   }
 
-  std::uint64_t size() const override { return lookup_.size(); }
+  // Of the shards `add` was called for; the last one makes the size known.
+  void add(std::uint64_t number, std::shared_ptr<const TarIndex> index,
+           const ObjectVersion& version) const {
+    auto shard = std::make_unique<KnownShard>();
+    for (std::uint64_t suffix = 0; suffix < index->suffix_count(); ++suffix) {
+      const auto found = numbers_.find(lower_case(index->suffix(suffix)));
+      shard->field_of_suffix.push_back(found == numbers_.end() ? kNoField : found->second);
+    }
+    shard->index = std::move(index);
+    shard->version = version;
+    const std::lock_guard lock(mutex_);
+    Slot& slot = shards_[number];
+    if (slot.owned != nullptr) return;  // two loaders indexed it at once
+    slot.owned = std::move(shard);
+    slot.known.store(slot.owned.get(), std::memory_order_release);
+    if (--left_ > 0) return;
+    std::vector<std::uint64_t> counts;
+    for (const Slot& each : shards_) counts.push_back(each.owned->index->samples());
+    lookup_ = std::make_unique<ShardLookup>(counts);
+    all_known_.store(lookup_.get(), std::memory_order_release);
+  }
+
+  // --- Format ---
+
+  std::uint64_t size() const override {
+    const ShardLookup* all = all_known();
+    return all == nullptr ? kUnknownSize : all->size();
+  }
   std::span<const Field> fields() const override { return fields_; }
 
   void locate(std::span<const std::uint64_t> samples, std::size_t field,
               std::span<Extent> out) const override {
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const auto place = lookup_.find(samples[i]);
-      out[i] = find_field(place, static_cast<std::uint32_t>(field));
-    }
+    const ShardLookup* all = all_known();
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      out[i] = find_field(place_of(all, samples[i]), static_cast<std::uint32_t>(field));
   }
 
   std::string key(std::uint64_t sample) const override {
-    const auto place = lookup_.find(sample);
+    const auto place = place_of(all_known(), sample);
     std::string key;
-    shards_[place.shard].index->key(place.row, key);
+    known(place.shard)->index->key(place.row, key);
     return key;
   }
 
-  std::vector<std::uint64_t> shard_counts() const override { return lookup_.counts(); }
+  std::vector<std::uint64_t> shard_counts() const override {
+    const ShardLookup* all = all_known();
+    return all == nullptr ? std::vector<std::uint64_t>() : all->counts();
+  }
+
+  const Shards* shards() const override { return this; }
+
+  std::uint64_t random_key(std::uint64_t sample) const override {
+    const auto place = place_of(all_known(), sample);
+    return number(place.shard, place.row);
+  }
+
+  // --- Shards ---
+
+  std::uint64_t shard_number() const override { return shards_.size(); }
+  std::optional<std::uint64_t> count(std::uint64_t shard) const override {
+    const KnownShard* found = known(shard);
+    if (found == nullptr) return std::nullopt;
+    return found->index->samples();
+  }
+  ObjectVersion version(std::uint64_t shard) const override {
+    const KnownShard* found = known(shard);
+    return found == nullptr ? ObjectVersion() : found->version;
+  }
+  Result<std::unique_ptr<ShardIndexing>> index(std::uint64_t shard, const ObjectVersion& version,
+                                               ShardIndexing::Read read) const override {
+    const std::string uri = uri_of(shard);
+    auto kept = folder_->find(uri, version);
+    if (kept && *kept) {
+      add(shard, *std::move(kept), version);
+      return std::unique_ptr<ShardIndexing>();
+    }
+    return std::unique_ptr<ShardIndexing>(std::make_unique<TarShardIndexing>(
+        version, std::move(read),
+        [this, shard, version, uri](std::vector<std::byte> image) -> Result<void> {
+          auto made = folder_->keep(uri, version, std::move(image));
+          if (!made) return std::move(made).error();
+          add(shard, *std::move(made), version);
+          return {};
+        }));
+  }
 
  private:
-  struct Shard {
-    std::shared_ptr<const TarIndex> index;
-    std::vector<std::uint32_t> field_of_suffix;
+  struct Slot {
+    std::atomic<const KnownShard*> known{nullptr};
+    std::unique_ptr<const KnownShard> owned;
   };
 
+  const KnownShard* known(std::uint64_t shard) const {
+    return shards_[shard].known.load(std::memory_order_acquire);
+  }
+  const ShardLookup* all_known() const { return all_known_.load(std::memory_order_acquire); }
+
+  static ShardLookup::Place place_of(const ShardLookup* all, std::uint64_t sample) {
+    if ((sample & kByShard) == 0) return all->find(sample);
+    return {static_cast<std::uint32_t>((sample & ~kByShard) >> 32), sample & 0xFFFFFFFF};
+  }
+
+  std::string uri_of(std::uint64_t shard) const {
+    std::string name;
+    manifest_->name(shard, name);
+    return manifest_->root().join(name).to_string();
+  }
+
   Extent find_field(const ShardLookup::Place& place, std::uint32_t field) const {
-    const Shard& shard = shards_[place.shard];
+    const KnownShard& shard = *known(place.shard);
     const std::uint32_t first = shard.index->first_member(place.row);
     const std::uint32_t stop = shard.index->first_member(place.row + 1);
     // Most samples have the first one's fields in its order.
@@ -85,7 +192,7 @@ class WebDatasetFormat final : public Format {
     return {};  // kMissing
   }
 
-  static std::uint32_t field_of(const Shard& shard, std::uint32_t member) {
+  static std::uint32_t field_of(const KnownShard& shard, std::uint32_t member) {
     return shard.field_of_suffix[shard.index->suffix_of(member)];
   }
 
@@ -94,16 +201,35 @@ class WebDatasetFormat final : public Format {
     return {object, member.offset, member.size};
   }
 
-  std::vector<Field> fields_;
-  std::vector<Shard> shards_;
-  ShardLookup lookup_;
+  const std::vector<Field> fields_;
+  const std::shared_ptr<const Manifest> manifest_;
+  const std::shared_ptr<const TarIndexFolder> folder_;
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // of fields
+
+  mutable std::mutex mutex_;  // of writers
+  mutable std::vector<Slot> shards_;
+  mutable std::uint64_t left_;
+  mutable std::unique_ptr<const ShardLookup> lookup_;
+  mutable std::atomic<const ShardLookup*> all_known_{nullptr};
 };
 
 }  // namespace
 
 std::unique_ptr<const Format> make_webdataset_format(
+    std::shared_ptr<const Manifest> manifest,
     std::vector<std::shared_ptr<const TarIndex>> indexes) {
-  return std::make_unique<WebDatasetFormat>(std::move(indexes));
+  auto format = std::make_unique<WebDatasetFormat>(fields_of_first_sample(indexes), manifest,
+                                                   std::make_shared<TarIndexFolder>("", nullptr));
+  for (std::size_t i = 0; i < indexes.size(); ++i)
+    format->add(i, std::move(indexes[i]), manifest->version(i));
+  return format;
+}
+
+std::unique_ptr<const Format> make_late_webdataset_format(
+    std::vector<Field> fields, std::shared_ptr<const Manifest> manifest,
+    std::shared_ptr<const TarIndexFolder> folder) {
+  return std::make_unique<WebDatasetFormat>(std::move(fields), std::move(manifest),
+                                            std::move(folder));
 }
 
 }  // namespace headpond

@@ -529,7 +529,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       manifest.name(read.object, request.object);
       request.offset = read.range.start;
       request.out = read.out;
-      request.expected = manifest.version(read.object);
+      request.expected = recipe_->spec().dataset->version(read.object);
       request.stop = stop;
       // `this` lives until no read is in flight: halt() waits for that.
       request.done = [this, job = std::shared_ptr(job),

@@ -149,7 +149,7 @@ bool RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
     manifest.name(object, work.name);
     work.named = object;
   }
-  const ObjectVersion version = manifest.version(object);
+  const ObjectVersion version = recipe_->spec().dataset->version(object);
   const auto count = work.pieces.size();
   const auto read = [&](std::size_t from, std::size_t pieces) -> Result<std::size_t> {
     return store_->read_now(work.name, version, std::span(work.pieces).subspan(from, pieces),
@@ -193,7 +193,8 @@ bool RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
 void RowReader::decode(Job& job, std::uint32_t field, std::uint32_t row,
                        std::span<const std::byte> record, Scratch& scratch) const {
   const RecipeField& f = recipe_->fields()[field];
-  const SampleContext context{recipe_->spec().augmentation_seed, job.epoch, job.samples[row]};
+  const SampleContext context{recipe_->spec().augmentation_seed, job.epoch,
+                              recipe_->spec().dataset->format().random_key(job.samples[row])};
   auto written = f.plan.decoder->decode(record, context, slot(job, field, row), scratch);
   if (!written) {
     job.fail(row, field, std::move(written).error());

@@ -44,7 +44,7 @@ TEST_CASE(
   store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").file("b.x", "2").end().bytes()));
   const auto shard = shard_in(store);
   const TarIndexFolder here(folder.path(), nullptr);
-  const std::string path = here.path_of(shard);
+  const std::string path = here.path_of(shard.uri, shard.version);
   REQUIRE(here.get(shard, nullptr));
   std::filesystem::rename(path, folder.path("finished"));
 
@@ -82,7 +82,7 @@ TEST_CASE("TarIndexFolder: waiting for another process can be given up") {
   store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").end().bytes()));
   const auto shard = shard_in(store);
   const TarIndexFolder here(folder.path(), nullptr);
-  const std::string path = here.path_of(shard);
+  const std::string path = here.path_of(shard.uri, shard.version);
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   const Pipe locked, finished;
   const pid_t child = ::fork();

@@ -36,6 +36,14 @@ std::shared_ptr<const TarIndex> index_of(const std::string& tar) {
   return *index;
 }
 
+std::unique_ptr<const Format> format_of(std::vector<std::shared_ptr<const TarIndex>> indexes) {
+  std::vector<ObjectInfo> objects;
+  for (std::size_t i = 0; i < indexes.size(); ++i)
+    objects.push_back({"shard-" + std::to_string(i) + ".tar", {}});
+  return make_webdataset_format(*Manifest::build(*Uri::parse("/shards"), std::move(objects)),
+                                std::move(indexes));
+}
+
 std::string content(const std::string& tar, const Extent& extent) {
   return tar.substr(extent.offset, extent.size);
 }
@@ -60,7 +68,7 @@ TEST_CASE("TarIndex: consecutive members of a key are a sample; its fields are l
                               .file("d/0003.cls", "9")
                               .end()
                               .bytes();
-  const auto format = make_webdataset_format({index_of(tar)});
+  const auto format = format_of({index_of(tar)});
   REQUIRE(format->size() == 3);
   REQUIRE(format->fields().size() == 2);
   CHECK(format->fields()[0].name == "jpg");
@@ -80,7 +88,7 @@ TEST_CASE("TarIndex: samples of several shards follow each other; a shard's end 
   const std::string empty = TarWriter().end().bytes();
   const std::string last = TarWriter().file("b.x", "3").end().bytes();
   const auto format =
-      make_webdataset_format({index_of(empty), index_of(first), index_of(empty), index_of(last)});
+      format_of({index_of(empty), index_of(first), index_of(empty), index_of(last)});
   CHECK(format->shard_counts() == std::vector<std::uint64_t>{0, 2, 0, 1});
   const auto extents = locate_all(*format, 0);
   CHECK(extents[0].object == 1);
