@@ -6,12 +6,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from headpond.cli import bench, demo, env, explain
+from headpond.cli import bench, check, demo, doctor, env, explain, index, inspect
 from headpond.errors import Error
 
 __all__ = ["main"]
 
-_COMMANDS = (demo, bench, env, explain)
+_COMMANDS = (demo, doctor, bench, inspect, check, index, explain, env)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="headpond", description="Feeds training: data to batches, in exact order."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for module in _COMMANDS:
+        module.add_parser(commands)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,13 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0: fine. 1: found something wrong. 2: wrong use.
     """
-    parser = argparse.ArgumentParser(
-        prog="headpond", description="Feeds training: data to batches, in exact order."
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and end")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in _COMMANDS:
-        module.add_parser(commands)
+    parser = make_parser()
     parsed = parser.parse_args(arguments)
     if parsed.version:
         import headpond
