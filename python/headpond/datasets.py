@@ -172,7 +172,7 @@ class Dataset(Verbs):
 
     @property
     def fields(self) -> dict[str, Field]:
-        """What a sample holds: name to dtype and shape."""
+        """Name to dtype and shape of what a sample holds."""
         return self._pipeline().fields
 
     @property

@@ -274,7 +274,7 @@ class Pipeline(Verbs):
 
     @property
     def fields(self) -> dict[str, Field]:
-        """What a row of a batch holds: name to dtype and shape."""
+        """Name to dtype and shape of what a row of a batch holds."""
         return {column.name: column.field for column in self._columns}
 
     def _before_batch(self, verb: str) -> None:
