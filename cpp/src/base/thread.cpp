@@ -24,7 +24,7 @@ void set_name_and_nice(const ThreadOptions& options) {
 
 }  // namespace
 
-Result<Thread> Thread::start(ThreadOptions options, std::function<void()> run) {
+Result<Thread> Thread::start(const ThreadOptions& options, std::function<void()> run) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

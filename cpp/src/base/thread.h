@@ -21,7 +21,7 @@ class Thread {
  public:
   Thread() = default;
   // Errors: resource_limit, naming the limit, when no thread can be started.
-  static Result<Thread> start(ThreadOptions options, std::function<void()> run);
+  static Result<Thread> start(const ThreadOptions& options, std::function<void()> run);
 
   Thread(Thread&&) noexcept = default;
   Thread& operator=(Thread&& other) noexcept;

@@ -76,8 +76,10 @@ struct Job {
   std::uint32_t next_row = 0;  // first unclaimed row; under the prefetcher's lock
   std::atomic<std::uint32_t> remaining{0};
   std::atomic<std::uint32_t> reads_in_flight{0};
-  std::optional<Finished> finished;            // under the prefetcher's lock
-  std::vector<std::unique_ptr<ColdRow>> cold;  // empty where nothing can be cold
+  std::optional<Finished> finished;  // under the prefetcher's lock
+  std::vector<std::unique_ptr<ColdRow>>
+      cold;                            // empty where nothing can be cold; each by its worker
+  std::vector<std::uint32_t> reading;  // a row of every read begun; under the prefetcher's lock
 
   std::mutex errors_mutex;
   std::vector<RowError> errors;
@@ -95,6 +97,7 @@ struct Job {
     next_row = 0;
     finished.reset();
     cold.clear();
+    reading.clear();
     errors.clear();
     for (auto* counter : {&bytes_memory, &bytes_storage, &read_ns, &decode_ns}) counter->store(0);
   }

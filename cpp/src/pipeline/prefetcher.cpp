@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "pipeline/finisher.h"
+#include "pipeline/guard.h"
 #include "pipeline/job.h"
 #include "pipeline/recipe.h"
 #include "pipeline/row_reader.h"
@@ -136,14 +137,14 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     const Time deadline = start + std::chrono::milliseconds(timeout_ms);
     const bool small = jobs_.empty() || jobs_.front()->bytes < kSmallBatchBytes;
     double WaitedFor::*const kind = waiting_for();
-    consumer_waits_ = true;
+    ++consumers_waiting_;
     while (!something_to_take()) {
       const Time until =
           small ? std::min(deadline, std::chrono::steady_clock::now() + kSmallBatchWait) : deadline;
       consumer_.wait_until(lock, until);
       if (std::chrono::steady_clock::now() >= deadline) break;
     }
-    consumer_waits_ = false;
+    --consumers_waiting_;
     const double spent = seconds(std::chrono::steady_clock::now() - start);
     statistics_.waited.*(statistics_.batches == 0 ? &WaitedFor::first_batch_s : kind) += spent;
   }
@@ -213,8 +214,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
         left + " of " + std::to_string(job.rows) + " samples of the batch are not done";
     if (reads > 0)
       text += "; " + std::to_string(reads) + " reads from " + store_->describe() + " are in flight";
-    for (std::uint32_t row = 0; row < job.cold.size(); ++row) {
-      if (job.cold[row] == nullptr || job.cold[row]->pending.load() == 0) continue;
+    for (const auto row : job.reading) {
+      if (job.cold[row]->pending.load() == 0) continue;
       const auto sample = job.samples[row];
       return text + ", the first for sample " + std::to_string(sample) + " (key \"" +
              recipe_->spec().dataset->key(sample) + "\")";
@@ -289,6 +290,17 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     return batch;
   }
 
+  // In the place of a batch that could not be made.
+  static Finished failed_job(const Job& job, Error error) {
+    Finished finished;
+    finished.batch = failed(std::move(error));
+    finished.batch.in_order = true;
+    finished.batch.epoch = job.epoch;
+    finished.batch.next_cursor = job.step.next;
+    finished.batch.last = job.last;
+    return finished;
+  }
+
   Result<void> start(std::unique_lock<std::mutex>& lock) {
     attached_ = true;
     if (!started_) {
@@ -321,7 +333,10 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       const bool drained =
           drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
       if (!drained) {
-        abandoned_ = shared_from_this();  // the read's completion may still come
+        // Their completions may still come, and find this here until the last one.
+        abandoned_ = shared_from_this();
+        reads_stuck_ += std::exchange(reads_in_flight_, 0);
+        first_run_waited_for_ = run_ + 1;
         engine_->log()->push_once(LogLevel::warning, "stuck read",
                                   "a read from " + store_->describe() +
                                       " does not return; its memory is left to the kernel");
@@ -430,8 +445,15 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     }
     planned_epoch_ = job->epoch;
     lock.unlock();
-    if (order != nullptr) recipe_->plan(*job, *order);
-    bool funded = fund(*job, rank);
+    bool funded = true;
+    auto thrown = guarded([&] {
+      if (order != nullptr) recipe_->plan(*job, *order);
+      funded = fund(*job, rank);
+    });
+    if (thrown) {
+      job->part_bytes.clear();
+      job->finished = failed_job(*job, *std::move(thrown));
+    }
     lock.lock();
     if (!funded && jobs_.empty()) {
       // The consumer has taken the last batch meanwhile: this one is the oldest now,
@@ -467,14 +489,8 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (slab) {
       set_slab(job, *std::move(slab));
     } else {
-      Finished finished;
-      finished.batch =
-          failed(std::move(slab).error().in("a batch of " + std::to_string(job.rows) + " samples"));
-      finished.batch.in_order = true;
-      finished.batch.epoch = job.epoch;
-      finished.batch.next_cursor = job.step.next;
-      finished.batch.last = job.last;
-      job.finished = std::move(finished);
+      job.finished = failed_job(
+          job, std::move(slab).error().in("a batch of " + std::to_string(job.rows) + " samples"));
     }
     return true;
   }
@@ -492,14 +508,16 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     jobs_bytes_ += job->bytes;
     if (job->finished) {
       ++finished_jobs_;
-      if (consumer_waits_) consumer_.notify_all();
+      if (consumers_waiting_ > 0) consumer_.notify_all();
     } else if (job->slab != nullptr) {
       claimable_.push_back(job);
     }
   }
 
   void fill(std::shared_ptr<Job> job, std::uint32_t first, std::uint32_t last, Scratch& scratch) {
-    std::vector<ColdRead> reads = reader_.fill(*job, first, last, scratch);
+    std::vector<ColdRead> reads;
+    auto thrown = guarded([&] { reads = reader_.fill(*job, first, last, scratch); });
+    if (thrown) give_up(*job, first, last, *thrown);
     std::uint32_t done = last - first;
     if (!reads.empty()) {
       for (std::uint32_t row = first; row < last; ++row) done -= job->cold[row] != nullptr ? 1 : 0;
@@ -508,12 +526,26 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     complete(std::move(job), done);
   }
 
+  // Rows whose reads have not begun fail.
+  void give_up(Job& job, std::uint32_t first, std::uint32_t last, const Error& error) {
+    const auto& fields = recipe_->fields();
+    const auto stored = std::find_if(fields.begin(), fields.end(), [](const RecipeField& field) {
+      return field.stored != RecipeField::kNone;
+    });
+    const auto field = static_cast<std::uint32_t>(stored - fields.begin());
+    for (std::uint32_t row = first; row < last; ++row) {
+      job.cold[row].reset();
+      job.fail(row, field, error);
+    }
+  }
+
   void issue(const std::shared_ptr<Job>& job, std::vector<ColdRead> reads) {
     const Manifest& manifest = recipe_->spec().dataset->manifest();
     StopToken stop;
     {
       const std::lock_guard lock(mutex_);
-      reads_in_flight_ += reads.size();
+      reads_of(job->run) += reads.size();
+      for (const ColdRead& read : reads) job->reading.push_back(read.records.front().row);
       stop = stop_source_.get_token();
     }
     job->reads_in_flight.fetch_add(static_cast<std::uint32_t>(reads.size()),
@@ -531,31 +563,41 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       request.out = read.out;
       request.expected = recipe_->spec().dataset->version(read.object);
       request.stop = stop;
-      // `this` lives until no read is in flight: halt() waits for that.
-      request.done = [this, job = std::shared_ptr(job),
-                      read = std::move(read)](Result<ReadOutcome> result) mutable {
-        if (result && result->bytes != read.range.size()) {
-          result =
-              Error(ErrorCode::object_changed,
-                    "the object ends after " + std::to_string(read.range.start + result->bytes) +
-                        " bytes, inside the record");
-        }
-        if (result) {
-          job->bytes_storage.fetch_add(result->bytes, std::memory_order_relaxed);
-          arrived(std::move(job), read, std::nullopt);
-        } else {
-          arrived(std::move(job), read, std::move(result).error());
-        }
+      // `this` lives until no read is in flight: halt() waits for that. What the last
+      // stuck read lets go of goes with the closure: inside it no store can be closed.
+      request.done = [this, job = std::shared_ptr(job), read = std::move(read),
+                      last = std::shared_ptr<Core>()](Result<ReadOutcome> result) mutable {
+        last = read_ended(std::move(job), read, std::move(result));
       };
       requests.push_back(std::move(request));
     }
     if (!requests.empty()) store_->read(requests);
   }
 
-  // A read is over. On a thread of the store: only enqueues. Everything of ours that
-  // the caller holds is gone before the read counts as finished, for then the core
-  // and its engine may be destroyed.
-  void arrived(std::shared_ptr<Job> job, const ColdRead& read, std::optional<Error> error) {
+  // On a thread of the store, so nothing here waits. Returns what `arrived` does.
+  std::shared_ptr<Core> read_ended(std::shared_ptr<Job> job, const ColdRead& read,
+                                   Result<ReadOutcome> result) {
+    if (result && result->bytes != read.range.size()) {
+      result = Error(ErrorCode::object_changed,
+                     "the object ends after " + std::to_string(read.range.start + result->bytes) +
+                         " bytes, inside the record");
+    }
+    if (result) {
+      job->bytes_storage.fetch_add(result->bytes, std::memory_order_relaxed);
+      return arrived(std::move(job), read, std::nullopt);
+    }
+    if (read.records.size() > 1 && is_wanted(*job)) {
+      issue(job, reader_.split(*job, read));
+      return arrived(std::move(job), read, std::nullopt);
+    }
+    return arrived(std::move(job), read, std::move(result).error());
+  }
+
+  // A read is over. Only enqueues. Everything of ours that the caller holds is gone
+  // before the read counts as finished, for then the core and its engine may be
+  // destroyed; the last of the stuck ones returns them to be let go of.
+  std::shared_ptr<Core> arrived(std::shared_ptr<Job> job, const ColdRead& read,
+                                std::optional<Error> error) {
     std::vector<std::uint32_t> rows;  // with something to decode or copy
     std::uint32_t whole = 0;          // rows that are done as they are
     std::uint32_t previous = job->rows;
@@ -587,9 +629,23 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       }
       engine_->scheduler().wake();
     }
+    const std::uint64_t run = job->run;
     job.reset();
     const std::lock_guard lock(mutex_);
-    if (--reads_in_flight_ == 0) drained_.notify_all();
+    if (--reads_of(run) > 0) return nullptr;
+    if (run < first_run_waited_for_) return std::exchange(abandoned_, nullptr);
+    drained_.notify_all();
+    return nullptr;
+  }
+
+  bool is_wanted(const Job& job) const {
+    const std::lock_guard lock(mutex_);
+    return !halting_ && job.run == run_;
+  }
+
+  // Reads of a run that are not over. With the lock held.
+  std::uint64_t& reads_of(std::uint64_t run) {
+    return run < first_run_waited_for_ ? reads_stuck_ : reads_in_flight_;
   }
 
   void complete(std::shared_ptr<Job> job, std::uint32_t rows) {
@@ -599,7 +655,9 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   }
 
   void finish_job(std::shared_ptr<Job> job) {
-    Finished finished = finish(*recipe_, *job);
+    Finished finished;
+    auto thrown = guarded([&] { finished = finish(*recipe_, *job); });
+    if (thrown) finished = failed_job(*job, *std::move(thrown));
     bool notify = false;
     {
       const std::lock_guard lock(mutex_);
@@ -609,7 +667,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       job.reset();
       held->finished = std::move(finished);
       ++finished_jobs_;
-      notify = consumer_waits_ && worth_waking();
+      notify = consumers_waiting_ > 0 && worth_waking();
     }
     if (notify) consumer_.notify_all();
   }
@@ -675,15 +733,17 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::uint64_t jobs_bytes_ = 0;
   std::size_t finished_jobs_ = 0;
   std::uint64_t reads_in_flight_ = 0;
+  std::uint64_t reads_stuck_ = 0;           // not back when halt() gave up on them
+  std::uint64_t first_run_waited_for_ = 0;  // reads of earlier runs are the stuck ones
   bool planning_ = false;
   bool worker_wants_wake_ = false;
   bool blocked_ = false;  // planning stopped at the prefetch limit
-  bool consumer_waits_ = false;
+  unsigned consumers_waiting_ = 0;
   bool attached_ = false;
   bool halting_ = false;
   bool stopped_ = false;
   StopSource stop_source_;
-  std::shared_ptr<Core> abandoned_;
+  std::shared_ptr<Core> abandoned_;  // itself, while reads are stuck
   std::optional<Error> failure_;
   std::optional<Time> started_;
   Time last_handed_out_{};

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "pipeline/guard.h"
+
 namespace headpond {
 namespace {
 
@@ -195,7 +197,10 @@ void RowReader::decode(Job& job, std::uint32_t field, std::uint32_t row,
   const RecipeField& f = recipe_->fields()[field];
   const SampleContext context{recipe_->spec().augmentation_seed, job.epoch,
                               recipe_->spec().dataset->format().random_key(job.samples[row])};
-  auto written = f.plan.decoder->decode(record, context, slot(job, field, row), scratch);
+  Result<std::uint64_t> written = std::uint64_t{0};
+  auto thrown = guarded(
+      [&] { written = f.plan.decoder->decode(record, context, slot(job, field, row), scratch); });
+  if (thrown) written = *std::move(thrown);
   if (!written) {
     job.fail(row, field, std::move(written).error());
   } else if (f.varies()) {
@@ -287,6 +292,22 @@ void RowReader::place(Job& job, std::vector<ColdRead>& reads) const {
         job.fail(record.row, record.field, Error(buffer.error()));
     }
   }
+}
+
+std::vector<ColdRead> RowReader::split(Job& job, const ColdRead& together) const {
+  std::vector<ColdRead> reads;
+  for (const ColdRecord& record : together.records) {
+    const std::size_t stored = recipe_->fields()[record.field].stored;
+    const Extent& extent = job.extents[stored * job.rows + record.row];
+    const std::uint64_t start = extent.offset - together.range.start;
+    ++job.cold[record.row]->pending;
+    reads.push_back({extent.object,
+                     {extent.offset, extent.offset + extent.size},
+                     {record},
+                     together.buffer,
+                     together.out.subspan(start, extent.size)});
+  }
+  return reads;
 }
 
 }  // namespace headpond

@@ -40,6 +40,10 @@ class RowReader {
   std::vector<ColdRead> fill(Job& job, std::uint32_t first, std::uint32_t last,
                              Scratch& scratch) const;
 
+  // The records of a read that failed, each in a read of its own: alone, each gets its
+  // own bytes or its own error. Their rows wait for all of them, and for `together` still.
+  std::vector<ColdRead> split(Job& job, const ColdRead& together) const;
+
   // Decodes the records of a row that arrived from storage.
   void fill_arrived(Job& job, std::uint32_t row, Scratch& scratch) const;
 

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/bounded_queue.h"
 #include "base/cpus.h"
 #include "base/digest.h"
 #include "base/thread.h"
@@ -30,24 +29,6 @@ TEST_CASE("digest: known answers") {
 
 TEST_CASE("DigestBuilder: where parts are cut matters") {
   CHECK(DigestBuilder().add("ab").add("c").finish() != DigestBuilder().add("a").add("bc").finish());
-}
-
-TEST_CASE("BoundedQueue: close lets poppers drain and refuses pushers") {
-  BoundedQueue<int> queue(2);
-  CHECK(queue.push(1));
-  queue.close();
-  CHECK(!queue.push(2));
-  CHECK(queue.pop() == 1);
-  CHECK(!queue.pop());
-}
-
-TEST_CASE("BoundedQueue: a full queue holds the pusher until somebody pops") {
-  BoundedQueue<int> queue(1);
-  CHECK(queue.push(1));
-  auto pusher = Thread::start({.name = "pusher"}, [&] { queue.push(2); });
-  REQUIRE(pusher);
-  CHECK(queue.pop() == 1);
-  CHECK(queue.pop() == 2);
 }
 
 TEST_CASE("Thread: runs with every signal blocked") {

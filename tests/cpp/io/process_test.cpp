@@ -13,34 +13,17 @@
 #include <condition_variable>
 #include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <mutex>
 
+#include "base/thread.h"
 #include "io/local_fixture.h"
 #include "support/catch.h"
+#include "support/in_child.h"
 
 using namespace headpond;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-// Runs `body` in a forked child: its result, or -1 when it died or took more than 20 s.
-int in_child(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    _exit(body());
-  }
-  int status = 0;
-  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
-  return WEXITSTATUS(status);
-}
-
-#ifdef __SANITIZE_THREAD__
-#define NEEDS_THREADS_IN_CHILDREN() HP_SKIP("ThreadSanitizer starts no thread in a forked child")
-#else
-#define NEEDS_THREADS_IN_CHILDREN() static_cast<void>(0)
-#endif
 
 // 0 when every file of `count` reads right, by a range of its middle.
 int read_files(LocalFixture& local, int count) {
@@ -199,6 +182,37 @@ TEST_CASE("a scarce limit on locked memory is lived with") {
             if (!outcome) return 1;
             return out == part(pattern(2'000'000), 777, out.size()) ? 0 : 2;
           }) == 0);
+  }
+}
+
+TEST_CASE("where no thread can be started a cold read is an error, never a hang") {
+  NEEDS_THREADS_IN_CHILDREN();
+  if (geteuid() != 0) HP_SKIP("only root can become a user with less");
+  for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
+    LocalFixture made(with_backend(backend), true);
+    std::filesystem::permissions(made.dir.path(), std::filesystem::perms::all);
+    made.put("f0", pattern(100, 0));
+    Uri root;
+    root.path = made.dir.path();
+    const int result = in_child([&] {
+      const struct rlimit alone = {1, 1};
+      // A user that runs nothing else.
+      if (setrlimit(RLIMIT_NPROC, &alone) != 0 ||
+          setuid(200'000 + static_cast<uid_t>(getpid())) != 0)
+        return 77;
+      if (Thread::start({.name = "probe"}, [] {})) return 77;
+      const auto io = make_local_io(with_backend(backend), nullptr);
+      const auto store = io->open(root);
+      Bytes out(50);
+      auto outcome = read_blocking(*store, "f0", 20, out);
+      if (outcome || outcome.error().code() != ErrorCode::resource_limit) return 1;
+      // Who has a thread of its own needs none.
+      const Piece piece{20, out};
+      auto filled = store->read_now("f0", {}, std::span(&piece, 1), Wait::allowed);
+      return filled && out == part(pattern(100, 0), 20, 50) ? 0 : 2;
+    });
+    if (result == 77) HP_SKIP("this container does not limit a user's threads");
+    CHECK(result == 0);
   }
 }
 

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 
 #include "fixtures.h"
+#include "support/faulty_store.h"
 
 using namespace headpond;
 
@@ -153,6 +156,141 @@ TEST_CASE("an object that lost its end is an error, warm and cold, never zeros")
       REQUIRE(batch.error);
       CHECK(batch.error->code() == ErrorCode::object_changed);
     }
+  }
+}
+
+TEST_CASE(
+    "neighbouring cold records that fail together are read alone: each its bytes or its error") {
+  for (const bool twice : {false, true}) {  // both fields of a row in one read
+    auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
+    const auto faulty = std::make_shared<FaultyStore>(blob_store(*format));
+    const auto cold = std::make_shared<ColdStore>(faulty);
+    Setup setup;
+    setup.spec = spec_of(table_dataset(std::move(format), cold), 5);
+    if (twice) setup.spec.fields.push_back(plan_of(FieldPlan::Kind::stored, "again", 0));
+    setup.spec.on_error = OnError::skip;
+    faulty->fail_in("blob", {75, 82}, Error(ErrorCode::io_failed, "a bad sector"));
+    LoaderStatistics statistics;
+    const auto batches = run(setup, &statistics);
+    REQUIRE(batches.size() == 4);
+    CHECK(batches[1].samples == std::vector<std::uint64_t>{5, 6, 9});
+    for (const auto& batch : batches) {
+      REQUIRE(!batch.error);
+      for (const std::string name : {"data", "again"}) {
+        if (name == "again" && !twice) continue;
+        const auto data = values<std::uint8_t>(field(batch, name), batch.rows * 10);
+        for (std::size_t i = 0; i < data.size(); ++i) CHECK(data[i] == batch.samples[i / 10]);
+      }
+    }
+    REQUIRE(statistics.errors.size() == 2);
+    CHECK(statistics.errors[0].sample == 7);
+    CHECK(statistics.errors[0].start == 70);
+    CHECK(statistics.errors[0].stop == 80);
+    CHECK(statistics.errors[1].sample == 8);
+    CHECK(statistics.errors[1].reason.find("a bad sector") != std::string::npos);
+    // A read for each batch, two ahead, and one for each record of the two whose read failed.
+    CHECK(cold->reads <= (twice ? 6 + 2 * 10 : 6 + 2 * 5));
+  }
+}
+
+TEST_CASE("neighbouring cold records that failed once for all are read again and are right") {
+  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
+  const auto faulty = std::make_shared<FaultyStore>(blob_store(*format));
+  const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(faulty));
+  faulty->fail("blob", Error(ErrorCode::io_failed, "made up"), 3);
+  Setup setup;
+  setup.spec = spec_of(dataset, 20);
+  const auto batches = run(setup);
+  REQUIRE(batches.size() == 1);
+  // Two of the records failed alone too: the first failure is the batch's.
+  REQUIRE(batches[0].error);
+  CHECK(batches[0].error->sample_index() == 0u);
+  faulty->fail("blob", Error(ErrorCode::io_failed, "made up"), 1);
+  const auto again = run(setup);
+  REQUIRE(again.size() == 1);
+  REQUIRE(!again[0].error);
+  CHECK(again[0].rows == 20);
+}
+
+TEST_CASE("an exception of a decoder is the error of its sample") {
+  struct Throwing final : Decoder {
+    const Field& output() const override { return output_; }
+    std::uint64_t output_bytes_max(std::uint64_t) const override { return 4; }
+    Result<std::uint64_t> decode(std::span<const std::byte> record, const SampleContext&,
+                                 std::span<std::byte> out, Scratch&) const override {
+      if (record[0] == std::byte{6}) throw std::runtime_error("a library's");
+      if (record[0] == std::byte{8}) throw std::bad_alloc();
+      for (auto& byte : out) byte = record[0];
+      return std::uint64_t{4};
+    }
+    Field output_{"data", DType::uint8, Shape{4}, false};
+  };
+  for (const bool cold : {false, true}) {
+    auto setup = twenty({}, OnError::skip, cold);
+    setup.spec.fields[0].decoder = std::make_shared<Throwing>();
+    LoaderStatistics statistics;
+    const auto batches = run(setup, &statistics);
+    REQUIRE(batches.size() == 4);
+    CHECK(batches[1].samples == std::vector<std::uint64_t>{5, 7, 9});
+    for (const auto& batch : batches) check_content(batch);
+    REQUIRE(statistics.errors.size() == 2);
+    CHECK(statistics.errors[0].reason.find("a library's") != std::string::npos);
+    CHECK(statistics.errors[1].reason.find("no memory is left") != std::string::npos);
+  }
+}
+
+TEST_CASE("an exception of a store or a format is the error of its batch, and the next one comes") {
+  class Throwing final : public WrappedStore {
+   public:
+    using WrappedStore::WrappedStore;
+    Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
+                                 std::span<const Piece> pieces, Wait wait) override {
+      for (const auto& piece : pieces) {
+        if (piece.offset == 70) throw std::bad_alloc();
+      }
+      return WrappedStore::read_now(object, expected, pieces, wait);
+    }
+  };
+  class ThrowingFormat final : public Format {
+   public:
+    explicit ThrowingFormat(std::unique_ptr<TableFormat> inner) : inner_(std::move(inner)) {}
+    std::uint64_t size() const override { return inner_->size(); }
+    std::span<const Field> fields() const override { return inner_->fields(); }
+    void locate(std::span<const std::uint64_t> samples, std::size_t field,
+                std::span<Extent> out) const override {
+      if (samples.front() == 5) throw std::bad_alloc();
+      inner_->locate(samples, field, out);
+    }
+    std::string key(std::uint64_t sample) const override { return inner_->key(sample); }
+    std::vector<std::uint64_t> shard_counts() const override { return inner_->shard_counts(); }
+
+   private:
+    std::unique_ptr<TableFormat> inner_;
+  };
+  for (const bool of_store : {true, false}) {
+    auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
+    std::shared_ptr<Store> store = blob_store(*format);
+    if (of_store) store = std::make_shared<Throwing>(store);
+    Dataset::Parts parts;
+    parts.manifest = *Manifest::build(*Uri::parse("/tables"), {*stat_blocking(*store, "blob")});
+    parts.arguments = "{}";
+    parts.store = store;
+    if (of_store) {
+      parts.format = std::move(format);
+    } else {
+      parts.format = std::make_unique<ThrowingFormat>(std::move(format));
+    }
+    Setup setup;
+    setup.spec = spec_of(std::make_shared<const Dataset>(std::move(parts)), 5);
+    const auto batches = run(setup);
+    REQUIRE(batches.size() == 4);
+    for (const std::size_t i : {0, 1, 2, 3}) {
+      CHECK(batches[i].in_order);
+      CHECK(batches[i].next_cursor == 5 * (i + 1));
+      CHECK(batches[i].error.has_value() == (i == 1));
+    }
+    REQUIRE(batches[1].error);
+    CHECK(batches[1].error->code() == ErrorCode::resource_limit);
   }
 }
 

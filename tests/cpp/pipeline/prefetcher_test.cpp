@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <mutex>
+#include <thread>
 
 #include "fixtures.h"
 #include "support/gated_store.h"
@@ -68,6 +70,22 @@ void check_rows(const Batch& batch) {
                       [&](std::byte b) { return b == static_cast<std::byte>(sample & 0xFF); }));
   }
 }
+
+// Four batches of two records, and two of the next epoch, whose reads wait at a gate.
+struct Gated {
+  explicit Gated(std::uint64_t record_bytes = 1000) {
+    auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, record_bytes),
+                                                Shape{record_bytes});
+    store = std::make_shared<GatedStore>(blob_store(*format));
+    const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(store));
+    prefetcher = prefetcher_of(engine, spec_of(dataset, 2));
+    CHECK(!prefetcher->try_next());
+    store->await_held(6);
+  }
+  std::shared_ptr<GatedStore> store;
+  std::shared_ptr<Engine> engine = small_engine(2);
+  std::shared_ptr<Prefetcher> prefetcher;
+};
 
 std::size_t threads_of_process() {
   std::size_t count = 0;
@@ -146,20 +164,70 @@ TEST_CASE("Prefetcher: what is planned stays within the prefetch limit until bat
 }
 
 TEST_CASE("Prefetcher: later batches finish while the oldest waits, and are still given in order") {
-  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, 1000), Shape{1000});
-  auto gated = std::make_shared<GatedStore>(blob_store(*format));
-  const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(gated));
-  const auto engine = small_engine(2);
-  const auto prefetcher = prefetcher_of(engine, spec_of(dataset, 2));
-  CHECK(!prefetcher->try_next());
-  gated->await_held(4);  // reads of all four batches wait at the gate
-  CHECK(!prefetcher->try_next());
-  CHECK(prefetcher->describe_wait().find("reads from") != std::string::npos);
-  gated->release();
-  const auto batches = drain(*prefetcher);
+  const Gated gated;
+  gated.store->release_last();
+  CHECK(!gated.prefetcher->try_next());
+  CHECK(gated.prefetcher->describe_wait().find("reads from") != std::string::npos);
+  gated.store->release();
+  const auto batches = drain(*gated.prefetcher);
   REQUIRE(batches.size() == 4);
   for (std::uint64_t i = 0; i < 4; ++i)
     CHECK(batches[i].samples == std::vector<std::uint64_t>{2 * i, 2 * i + 1});
+}
+
+TEST_CASE("Prefetcher: what it waits for can be asked at any time") {
+  const auto table = fixed(20'000, 64, true);
+  const auto engine = small_engine(3);
+  const auto prefetcher = prefetcher_of(engine, spec_of(table.dataset, 16));
+  std::size_t batches = 0;
+  while (!prefetcher->finished()) {
+    CHECK(!prefetcher->describe_wait().empty());
+    while (prefetcher->try_next()) ++batches;
+  }
+  CHECK(batches == 1250);
+}
+
+TEST_CASE("Prefetcher: a thread that gives up waiting leaves the wake-up of another in place") {
+  const Gated gated(std::uint64_t{1} << 20);  // large batches: nobody looks before being woken
+  std::promise<void> woken;
+  std::thread waiting([&] {
+    gated.prefetcher->wait(600'000);
+    woken.set_value();
+  });
+  for (int i = 0; i < 50; ++i) gated.prefetcher->wait(1);
+  gated.store->release();
+  CHECK(woken.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+  gated.prefetcher->stop();
+  waiting.join();
+}
+
+TEST_CASE("Prefetcher: a read that comes back after stop gave up lets go of everything") {
+  Gated gated;
+  gated.store->release(4);
+  gated.prefetcher->stop();
+  CHECK(gated.engine->log()->drain().size() == 1);
+  gated.prefetcher->stop();  // does not wait again
+  const std::weak_ptr<Engine> engine = gated.engine;
+  gated.prefetcher.reset();
+  gated.engine.reset();
+  CHECK(!engine.expired());
+  gated.store->release(1);
+  CHECK(!engine.expired());
+  gated.store->release(1);
+  CHECK(engine.expired());
+}
+
+TEST_CASE("Prefetcher: after a read got stuck it goes on, and its return disturbs nothing") {
+  Gated gated;
+  REQUIRE(gated.prefetcher->seek(0, 2, 1));
+  CHECK(!gated.prefetcher->try_next());
+  gated.store->await_held(6 + 5);
+  gated.store->release(7);  // the stuck ones first
+  gated.store->release();
+  const auto batches = drain(*gated.prefetcher);
+  REQUIRE(batches.size() == 3);
+  for (const auto& batch : batches) check_rows(batch);
+  CHECK(batches[0].samples == std::vector<std::uint64_t>{2, 3});
 }
 
 TEST_CASE("Prefetcher: stop with reads in flight cancels them and comes back") {
@@ -379,18 +447,12 @@ TEST_CASE("Prefetcher: padded fields are as wide as the batch's longest row") {
 }
 
 TEST_CASE("Prefetcher: closing the engine ends the wait with an error") {
-  auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(8, 1000), Shape{1000});
-  auto gated = std::make_shared<GatedStore>(blob_store(*format));
-  const auto dataset = table_dataset(std::move(format), std::make_shared<ColdStore>(gated));
-  const auto engine = small_engine(2);
-  const auto prefetcher = prefetcher_of(engine, spec_of(dataset, 2));
-  CHECK(!prefetcher->try_next());
-  gated->await_held(4);
-  engine->close();
-  const auto batch = next(*prefetcher);
+  const Gated gated;
+  gated.engine->close();
+  const auto batch = next(*gated.prefetcher);
   REQUIRE(batch);
   CHECK(batch->error->code() == ErrorCode::closed);
-  gated->release();
+  gated.store->release();
 }
 
 TEST_CASE("Prefetcher: a loader whose batches exceed the budget never waits for a release") {

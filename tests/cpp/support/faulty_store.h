@@ -14,13 +14,18 @@ namespace headpond {
 class FaultyStore final : public WrappedStore {
  public:
   static constexpr std::size_t kAlways = ~std::size_t{0};
+  static constexpr ByteRange kEverywhere = {0, ~std::uint64_t{0}};
 
   using WrappedStore::WrappedStore;
 
   // The next `times` calls for `object` fail with a copy of `error`.
   void fail(std::string object, Error error, std::size_t times = kAlways) {
+    fail_in(std::move(object), kEverywhere, std::move(error), times);
+  }
+  // The same of reads that touch `range`.
+  void fail_in(std::string object, ByteRange range, Error error, std::size_t times = kAlways) {
     const std::lock_guard lock(mutex_);
-    faults_.insert_or_assign(std::move(object), Fault{std::move(error), times});
+    faults_.insert_or_assign(std::move(object), Fault{std::move(error), times, range});
   }
   void heal(const std::string& object) {
     const std::lock_guard lock(mutex_);
@@ -34,23 +39,25 @@ class FaultyStore final : public WrappedStore {
 
   void read(std::span<ReadRequest> requests) override {
     for (auto& request : requests) {
-      if (auto error = take(request.object)) {
+      const ByteRange range{request.offset, request.offset + request.out.size()};
+      if (auto error = take(request.object, range)) {
         const ReadRequest failed = std::move(request);
-        failed.done(std::move(*error)
-                        .at_uri(failed.object)
-                        .at_range({failed.offset, failed.offset + failed.out.size()}));
+        failed.done(std::move(*error).at_uri(failed.object).at_range(range));
       } else {
         inner().read(std::span(&request, 1));
       }
     }
   }
   void stat(std::string object, std::function<void(Result<ObjectInfo>)> done) override {
-    if (auto error = take(object)) return done(std::move(*error).at_uri(object));
+    if (auto error = take(object, kEverywhere)) return done(std::move(*error).at_uri(object));
     inner().stat(std::move(object), std::move(done));
   }
   Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
                                std::span<const Piece> pieces, Wait wait) override {
-    if (auto error = take(object)) return std::move(*error).at_uri(std::string(object));
+    for (const Piece& piece : pieces) {
+      const ByteRange range{piece.offset, piece.offset + piece.out.size()};
+      if (auto error = take(object, range)) return std::move(*error).at_uri(std::string(object));
+    }
     return inner().read_now(object, expected, pieces, wait);
   }
 
@@ -58,12 +65,16 @@ class FaultyStore final : public WrappedStore {
   struct Fault {
     Error error;
     std::size_t left;
+    ByteRange range;
   };
 
-  std::optional<Error> take(std::string_view object) {
+  std::optional<Error> take(std::string_view object, const ByteRange& range) {
     const std::lock_guard lock(mutex_);
     const auto found = faults_.find(object);
     if (found == faults_.end() || found->second.left == 0) return std::nullopt;
+    const ByteRange& bad = found->second.range;
+    const bool apart = range.start >= bad.stop || range.stop <= bad.start;
+    if (bad != kEverywhere && apart) return std::nullopt;
     if (found->second.left != kAlways) --found->second.left;
     ++failures_;
     return found->second.error;
