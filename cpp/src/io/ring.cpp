@@ -121,6 +121,7 @@ Result<std::unique_ptr<Ring>> Ring::make(FileOps& ops, Counters& counters, unsig
 bool Ring::can_open() const { return state_->can_open; }
 bool Ring::can_read_fixed() const { return state_->can_read_fixed; }
 unsigned Ring::direct_slots() const { return state_->direct_slots; }
+unsigned Ring::reads_max() const { return state_->ring.cq.ring_entries / 4 - 1; }
 
 bool Ring::register_buffers(std::span<const struct iovec> buffers) {
   std::size_t bytes = 0;

@@ -34,6 +34,10 @@ class Ring {
   // Direct descriptors for chains; 0: none.
   unsigned direct_slots() const;
 
+  // Reads that may be under way at once so that every completion has its place (a chain
+  // has three): the kernel keeps what does not fit, and may refuse work until it is taken.
+  unsigned reads_max() const;
+
   // Registers staging; false: the limit on locked memory does not allow it.
   bool register_buffers(std::span<const struct iovec> buffers);
 

@@ -99,7 +99,7 @@ class Reactor {
   Reactor(std::shared_ptr<Shared> shared, Ring& ring)
       : shared_(std::move(shared)),
         ring_(ring),
-        reads_(shared_->files, ring, shared_->depth, shared_->log,
+        reads_(shared_->files, ring, std::min(shared_->depth, ring.reads_max()), shared_->log,
                [helpers = shared_->helpers](LocalRead read) {
                  std::vector<LocalRead> one;
                  one.push_back(std::move(read));

@@ -18,6 +18,7 @@ class FaultyOps final : public FileOps {
       on_pread;
   std::function<int(RingCall call, int result)> on_ring_result;
   std::atomic<std::int64_t> extra_ns = 0;  // added to the clock
+  std::function<int()> on_setup;
   int setup_result = 0;
   int register_result = 0;
 
@@ -31,7 +32,7 @@ class FaultyOps final : public FileOps {
     return on_pread ? on_pread(out, bytes, offset, flags, real) : real(bytes);
   }
   std::int64_t now_ns() override { return FileOps::now_ns() + extra_ns; }
-  int ring_setup() override { return setup_result; }
+  int ring_setup() override { return on_setup ? on_setup() : setup_result; }
   int ring_register_buffers(std::size_t) override { return register_result; }
   int ring_result(RingCall call, int result) override {
     return on_ring_result ? on_ring_result(call, result) : result;

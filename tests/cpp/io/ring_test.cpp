@@ -207,6 +207,86 @@ TEST_CASE("short reads, EINTR, EAGAIN and ECANCELED are tried again and never se
   CHECK(ring.io->counters().failures == 0);
 }
 
+TEST_CASE("a ring with room for fewer completions than are in flight loses none") {
+  auto ops = std::make_unique<FaultyOps>();
+  std::atomic<int> setups = 0;
+  ops->on_setup = [&setups] { return setups++ == 0 ? -ENOMEM : 0; };  // the small ring is taken
+  IoOptions options = with_backend(IoBackend::uring);
+  options.depth = 256;
+  LocalFixture local(options, false, LocalIoSeams{std::move(ops)});  // warm: all complete at once
+  if (local.io->status().backend != "uring") HP_SKIP("this kernel or container gives no io_uring");
+  std::vector<Wanted> wanted;
+  for (std::size_t i = 0; i < 600; ++i) {
+    const std::string name = "d/" + std::to_string(i);
+    local.put(name, pattern(3000 + i, i));
+    wanted.push_back({name, 0, pattern(3000 + i, i), stat_blocking(local.store(), name)->version});
+  }
+  setups = 0;
+  CHECK(read_all(local.store(), wanted).empty());
+  CHECK(setups == 2);
+  CHECK(read_all(local.store(), wanted).empty());
+  CHECK(local.io->counters().failures == 0);
+}
+
+TEST_CASE("threads: short reads and EINTR go on, EIO is read once more") {
+  auto ops = std::make_unique<FaultyOps>();
+  std::atomic<unsigned> calls = 0;
+  std::atomic<int> bad = 0;
+  ops->on_pread = [&](std::byte*, std::size_t bytes, std::uint64_t, int, auto real) -> ssize_t {
+    if (bad > 0) return bad--, -EIO;
+    if (++calls % 3 == 0) return -EINTR;
+    return real(std::max<std::size_t>(1, bytes / 2));
+  };
+  LocalFixture local(with_backend(IoBackend::threads), true, LocalIoSeams{std::move(ops)});
+  local.put("file", pattern(500'000));
+  for (const int errors : {0, 1, 2}) {
+    bad = errors;
+    Bytes out(400'000);
+    auto outcome = read_blocking(local.store(), "file", 77, out);
+    CHECK(bad == 0);
+    REQUIRE(outcome.has_value() == (errors < 2));
+    if (outcome) CHECK(out == part(pattern(500'000), 77, out.size()));
+    if (!outcome) CHECK(outcome.error().code() == ErrorCode::io_failed);
+  }
+  CHECK(local.io->counters().retries > 20);
+}
+
+TEST_CASE(
+    "when the machine has no handle left, cached ones are given up; then the error says whose "
+    "limit") {
+  for (const auto backend : {IoBackend::threads, IoBackend::uring}) {
+    auto ops = std::make_unique<FaultyOps>();
+    std::atomic<int> refused = 0;
+    ops->on_open = [&](const char*, int, auto real) {
+      return refused > 0 ? (refused--, -ENFILE) : real();
+    };
+    ops->on_ring_result = [&](RingCall call, int result) {
+      if (refused == 0 || (call != RingCall::open && call != RingCall::chain_open)) return result;
+      if (call == RingCall::open && result >= 0) ::close(result);
+      return -ENFILE;
+    };
+    LocalFixture local(with_backend(backend), true, LocalIoSeams{std::move(ops)});
+    Bytes out(50);
+    for (int i = 0; i < 21; ++i) local.put("f" + std::to_string(i), pattern(100));
+    for (int i = 0; i < 20; ++i)
+      REQUIRE(read_blocking(local.store(), "f" + std::to_string(i), 20, out));
+    refused = 1;
+    REQUIRE(read_blocking(local.store(), "f20", 20, out));
+    CHECK(out == part(pattern(100), 20, 50));
+    CHECK(refused == 0);
+    refused = 1'000;
+    for (int i = 0; i < 3; ++i) {
+      auto outcome = read_blocking(local.store(), "f0", 20, out);
+      REQUIRE(!outcome);
+      CHECK(outcome.error().code() == ErrorCode::resource_limit);
+      CHECK_THAT(outcome.error().to_string(), ContainsSubstring("fs.file-max"));
+    }
+    CHECK(refused > 900);  // tried only while there was something to give up
+    refused = 0;
+    CHECK(read_blocking(local.store(), "f0", 20, out));
+  }
+}
+
 TEST_CASE("EIO is read once more, then it is io_failed: at most two reads of a range") {
   for (const bool heals : {true, false}) {
     for (const std::size_t size : {std::size_t{50'000}, std::size_t{400'000}}) {
