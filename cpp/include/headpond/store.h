@@ -42,6 +42,12 @@ struct ListRequest {
   // Leave out names below the prefix with a part that begins with "."; such folders are not
   // entered.
   bool skip_hidden = false;
+  // What to leave out. A name that ends with "/" stands for a folder: refused, nothing below it
+  // is wanted either, and it need not be entered. Called from several threads at once.
+  std::function<bool(std::string_view name)> wanted;
+  // Give also the folders below which nothing is given, with a name that ends with "/" and no
+  // version. A store that knows no folders has none.
+  bool empty_folders = false;
   StopToken stop;
   // Called with pages in name order, then once with an empty page or an error.
   std::function<void(Result<std::vector<ObjectInfo>>)> page;

@@ -1,5 +1,6 @@
 #include "data/glob.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -80,8 +81,17 @@ std::size_t Glob::add_letters(std::string_view pattern, std::size_t at) {
 }
 
 bool Glob::matches(std::string_view text) const {
+  return everything_ || states_after(text)[tokens_.size()] != 0;
+}
+
+bool Glob::may_match_below(std::string_view folder) const {
   if (everything_) return true;
-  // All states the automaton may be in: state i has matched the tokens before i.
+  const std::vector<char> states = states_after(folder);
+  return std::find(states.begin(), states.end() - 1, 1) != states.end() - 1;
+}
+
+// All states the automaton may be in: state i has matched the tokens before i.
+std::vector<char> Glob::states_after(std::string_view text) const {
   std::vector<char> now(tokens_.size() + 1, 0);
   std::vector<char> next(tokens_.size() + 1, 0);
   const auto enter = [&](std::vector<char>& states, std::size_t i, bool part_start) {
@@ -118,7 +128,7 @@ bool Glob::matches(std::string_view text) const {
     }
     std::swap(now, next);
   }
-  return now[tokens_.size()] != 0;
+  return now;
 }
 
 namespace {

@@ -19,6 +19,8 @@ class Glob {
 
   // In time pattern times text, whatever the pattern.
   bool matches(std::string_view text) const;
+  // May it match a name that begins with this? `folder` ends with "/".
+  bool may_match_below(std::string_view folder) const;
   // Matches every name.
   bool is_everything() const { return everything_; }
 
@@ -32,6 +34,7 @@ class Glob {
     std::bitset<256> set;  // letter, any_letter, letters
   };
   std::size_t add_letters(std::string_view pattern, std::size_t at);
+  std::vector<char> states_after(std::string_view text) const;
   std::vector<Token> tokens_;
   Case case_;
   bool everything_;

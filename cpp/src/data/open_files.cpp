@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "data/arguments.h"
@@ -80,6 +81,24 @@ Error flat_folder(const Manifest& manifest) {
       .at_uri(manifest.root().to_string());
 }
 
+// A class without a file, as torchvision's ImageFolder: left out, it would shift the labels of
+// the classes behind it.
+std::optional<Error> empty_classes(const std::vector<std::string>& folders,
+                                   const std::string& keep_text) {
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> classes;
+  for (const auto& folder : folders) {
+    if (!folder.empty() && folder.find('/') + 1 == folder.size())
+      classes.push_back(folder.substr(0, folder.size() - 1));
+  }
+  if (classes.empty()) return std::nullopt;
+  std::string text = "no file" + (keep_text.empty() ? "" : " that matches " + keep_text) + " in " +
+                     count_of(classes.size(), "class folder") + ":";
+  for (std::size_t i = 0; i < std::min(kShown, classes.size()); ++i) text += " " + classes[i];
+  if (classes.size() > kShown) text += " ...";
+  return Error(ErrorCode::not_found, text + "; remove empty folders, or pass label=None");
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const FilesOptions& options,
@@ -87,9 +106,13 @@ Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const Fi
   Selection selection;
   const Glob glob(options.pattern, Glob::Case::ignored);
   if (!glob.is_everything()) {
-    selection.keep = [&glob](std::string_view name) { return glob.matches(name); };
+    selection.keep = [&glob](std::string_view name) {
+      return name.ends_with('/') ? glob.may_match_below(name) : glob.matches(name);
+    };
     selection.keep_text = "pattern \"" + options.pattern + "\"";
   }
+  std::vector<std::string> empty_folders;
+  if (options.folder_labels) selection.empty_folders = &empty_folders;
   auto resolved = resolve_source(source, selection, context);
   if (!resolved) return std::move(resolved).error();
   Dataset::Parts parts;
@@ -98,6 +121,8 @@ Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const Fi
   if (options.folder_labels) {
     Labels labels = find_labels(*parts.manifest);
     if (labels.runs.empty()) return flat_folder(*parts.manifest);
+    if (auto error = empty_classes(empty_folders, selection.keep_text))
+      return std::move(*error).at_uri(parts.manifest->root().to_string());
     if (labels.without_class > 0) {
       parts.notes.push_back(count_of(labels.without_class, "file") + " directly under " +
                             parts.manifest->root().to_string() + " left out: no class folder");

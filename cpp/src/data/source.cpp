@@ -17,7 +17,18 @@ namespace {
 // What one path of a source turned out to name.
 struct Found {
   Uri base;                         // a directory
-  std::vector<ObjectInfo> objects;  // relative to it
+  std::vector<ObjectInfo> objects;  // relative to it; empty folders too, where they are looked for
+};
+
+bool is_folder(std::string_view name) { return name.empty() || name.ends_with('/'); }
+
+// What to look for at a place. As Selection, but `keep` is set only where names relative to the
+// root are already known.
+struct Search {
+  std::string_view suffix;
+  std::function<bool(std::string_view name)> keep;
+  bool empty_folders = false;
+  bool versions_may_come_later = false;
 };
 
 bool ends_with_ignoring_case(std::string_view text, std::string_view suffix) {
@@ -70,12 +81,10 @@ class PageCollector {
   bool ended_ = false;
 };
 
-Result<std::vector<ObjectInfo>> list_objects(Store& store, std::string prefix,
+Result<std::vector<ObjectInfo>> list_objects(Store& store, ListRequest request,
                                              OpenContext& context) {
   auto collector = std::make_shared<PageCollector>();
   StopSource stop;
-  ListRequest request;
-  request.prefix = std::move(prefix);
   request.skip_hidden = true;
   request.stop = stop.get_token();
   request.page = [collector](Result<std::vector<ObjectInfo>> page) {
@@ -133,22 +142,29 @@ std::pair<std::string, std::string> split_last(const std::string& path) {
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
-Result<Found> list_directory(const Uri& directory, std::string_view suffix, OpenContext& context) {
+Result<Found> list_directory(const Uri& directory, const Search& search, OpenContext& context) {
   auto store = context.stores->open(directory);
   if (!store) return std::move(store).error().at_uri(directory.to_string());
-  auto objects = list_objects(**store, "", context);
-  if (!objects) return std::move(objects).error().at_uri(directory.to_string());
-  if (!suffix.empty()) {
-    const std::string there = describe_suffixes(*objects);
-    std::erase_if(*objects, [&](const ObjectInfo& object) {
-      return !ends_with_ignoring_case(object.name, suffix);
-    });
-    if (objects->empty()) {
-      return Error(ErrorCode::not_found,
-                   "no " + std::string(suffix) + " file in this folder; there is " + there)
-          .at_uri(directory.to_string());
-    }
+  ListRequest request;
+  request.empty_folders = search.empty_folders;
+  if (!search.suffix.empty() || search.keep) {
+    request.wanted = [&search](std::string_view name) {
+      return (is_folder(name) || ends_with_ignoring_case(name, search.suffix)) &&
+             (!search.keep || search.keep(name));
+    };
   }
+  auto objects = list_objects(**store, std::move(request), context);
+  if (!objects) return std::move(objects).error().at_uri(directory.to_string());
+  if (objects->empty() && !search.suffix.empty()) {
+    const auto all = list_objects(**store, {}, context);
+    return Error(ErrorCode::not_found,
+                 "no " + std::string(search.suffix) + " file in this folder; there is " +
+                     describe_suffixes(all.value_or(std::vector<ObjectInfo>())))
+        .at_uri(directory.to_string());
+  }
+  const bool empty = std::all_of(objects->begin(), objects->end(),
+                                 [](const ObjectInfo& object) { return is_folder(object.name); });
+  if (empty && search.empty_folders) objects->assign(1, {});  // the directory itself
   return Found{directory, *std::move(objects)};
 }
 
@@ -160,9 +176,9 @@ bool matches_folder_of(const Glob& glob, std::string_view name) {
   return false;
 }
 
-// The directory before the first part with a wild card, and the pattern below it.
-// `suffix`: of objects in folders that match.
-Result<Found> list_pattern(const Uri& uri, std::string_view suffix, OpenContext& context) {
+// The directory before the first part with a wild card, and the pattern below it. The suffix is
+// that of objects in folders that match.
+Result<Found> list_pattern(const Uri& uri, const Search& search, OpenContext& context) {
   const auto wild = uri.path.find_first_of("*?[");
   const auto slash = uri.path.rfind('/', wild);
   const std::string directory =
@@ -171,14 +187,18 @@ Result<Found> list_pattern(const Uri& uri, std::string_view suffix, OpenContext&
   const Uri base = with_path(uri, directory);
   auto store = context.stores->open(base);
   if (!store) return std::move(store).error().at_uri(base.to_string());
-  auto objects = list_objects(**store, uri.path.substr(below, wild - below), context);
-  if (!objects) return std::move(objects).error().at_uri(base.to_string());
   const Glob glob(std::string_view(uri.path).substr(below));
-  std::erase_if(*objects, [&](const ObjectInfo& object) {
-    if (glob.matches(object.name)) return false;
-    return !ends_with_ignoring_case(object.name, suffix) || !matches_folder_of(glob, object.name);
-  });
-  if (objects->empty()) {
+  ListRequest request;
+  request.prefix = uri.path.substr(below, wild - below);
+  request.wanted = [&search, &glob](std::string_view name) {
+    if (search.keep && !search.keep(name)) return false;
+    if (is_folder(name)) return glob.may_match_below(name) || matches_folder_of(glob, name);
+    return glob.matches(name) ||
+           (ends_with_ignoring_case(name, search.suffix) && matches_folder_of(glob, name));
+  };
+  auto objects = list_objects(**store, std::move(request), context);
+  if (!objects) return std::move(objects).error().at_uri(base.to_string());
+  if (objects->empty() && !search.keep) {
     return Error(ErrorCode::not_found, "no object matches this pattern").at_uri(uri.to_string());
   }
   return Found{base, *std::move(objects)};
@@ -186,11 +206,11 @@ Result<Found> list_pattern(const Uri& uri, std::string_view suffix, OpenContext&
 
 // A path without wild cards (or one that exists although it looks like a pattern).
 // `parents`: the common directory of all paths, whose store answers for every one of them.
-Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, std::string_view suffix,
+Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, const Search& search,
                                         OpenContext& context) {
   if (uri.path.ends_with('/')) {
     const auto directory = uri.path.size() > 1 ? uri.path.substr(0, uri.path.size() - 1) : uri.path;
-    auto found = list_directory(with_path(uri, directory), suffix, context);
+    auto found = list_directory(with_path(uri, directory), search, context);
     if (!found) return std::move(found).error();
     return std::optional<Found>(*std::move(found));
   }
@@ -213,7 +233,7 @@ Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, std:
     return std::optional<Found>();
   if (info.error().code() != ErrorCode::not_regular)
     return std::move(info).error().at_uri(uri.to_string());
-  auto found = list_directory(uri, suffix, context);
+  auto found = list_directory(uri, search, context);
   if (!found) return std::move(found).error();
   return std::optional<Found>(*std::move(found));
 }
@@ -334,25 +354,24 @@ bool names_one_object(const Uri& place) {
   return !place.path.ends_with('/') && !Glob::is_pattern(place.path);
 }
 
-Result<std::vector<Found>> find_all(const std::vector<Uri>& places, const Selection& selection,
+Result<std::vector<Found>> find_all(const std::vector<Uri>& places, const Search& search,
                                     OpenContext& context) {
   const Uri parents = common_parent(places);
   if (parents.scheme != "file" && std::all_of(places.begin(), places.end(), names_one_object)) {
     auto store = context.stores->open(parents);
     if (!store) return std::move(store).error().at_uri(parents.to_string());
     if ((*store)->is_remote()) {
-      return find_remote(**store, places, parents, selection.versions_may_come_later, context);
+      return find_remote(**store, places, parents, search.versions_may_come_later, context);
     }
   }
-  const std::string_view suffix = selection.directory_suffix;
   std::vector<Found> all;
   for (const auto& place : places) {
-    auto plain = find_plain(place, parents, suffix, context);
+    auto plain = find_plain(place, parents, search, context);
     if (!plain) return std::move(plain).error();
     if (*plain) {
       all.push_back(**std::move(plain));
     } else {
-      auto matched = list_pattern(place, suffix, context);
+      auto matched = list_pattern(place, search, context);
       if (!matched) return std::move(matched).error();
       all.push_back(*std::move(matched));
     }
@@ -367,19 +386,25 @@ Result<std::vector<Found>> find_all(const std::vector<Uri>& places, const Select
 struct Listing {
   Uri root;
   std::vector<ObjectInfo> objects;
+  std::vector<std::string> empty_folders;
 };
 
 Listing under_one_root(std::vector<Found> all) {
   std::string root = all.front().base.path;
   for (const auto& found : all) root = common_directory(root, found.base.path);
-  Listing listing{with_path(all.front().base, root), {}};
+  Listing listing{with_path(all.front().base, root), {}, {}};
   for (auto& found : all) {
     std::string below = found.base.path.substr(root.size());
     if (below.starts_with('/')) below.erase(0, 1);
     if (!below.empty()) below += '/';
     for (auto& object : found.objects) {
+      const bool folder = is_folder(object.name);
       if (!below.empty()) object.name.insert(0, below);
-      listing.objects.push_back(std::move(object));
+      if (folder) {
+        listing.empty_folders.push_back(std::move(object.name));
+      } else {
+        listing.objects.push_back(std::move(object));
+      }
     }
     found.objects = {};
   }
@@ -395,23 +420,40 @@ Error nothing_left(const Listing& listing, const Selection& selection) {
   return Error(ErrorCode::not_found, text).at_uri(listing.root.to_string());
 }
 
+Result<Listing> list_all(const std::vector<Uri>& places, const Selection& selection,
+                         bool all_there_is, OpenContext& context) {
+  Search search;
+  search.suffix = selection.directory_suffix;
+  search.empty_folders = selection.empty_folders != nullptr;
+  search.versions_may_come_later = selection.versions_may_come_later;
+  // The root of one place is known beforehand.
+  if (places.size() == 1 && !all_there_is) search.keep = selection.keep;
+  auto found = find_all(places, search, context);
+  if (!found) return std::move(found).error();
+  return under_one_root(*std::move(found));
+}
+
 Result<std::shared_ptr<const Manifest>> list_places(const Source& source,
                                                     const Selection& selection,
                                                     OpenContext& context) {
   const auto places = expand_places(source);
   if (!places) return places.error();
-  auto all = find_all(*places, selection, context);
-  if (!all) return std::move(all).error();
-  Listing listing = under_one_root(*std::move(all));
+  auto listing = list_all(*places, selection, false, context);
+  // Nothing: what there is belongs into the message.
+  if (listing && listing->objects.empty() && selection.keep)
+    listing = list_all(*places, selection, true, context);
+  if (!listing) return std::move(listing).error();
   std::vector<ObjectInfo> kept;
   if (selection.keep) {
-    for (const auto& object : listing.objects) {
+    for (const auto& object : listing->objects) {
       if (selection.keep(object.name)) kept.push_back(object);
     }
   }
-  if ((selection.keep ? kept : listing.objects).empty()) return nothing_left(listing, selection);
-  const std::string root = listing.root.to_string();
-  auto manifest = Manifest::build(listing.root, std::move(selection.keep ? kept : listing.objects));
+  if ((selection.keep ? kept : listing->objects).empty()) return nothing_left(*listing, selection);
+  if (selection.empty_folders != nullptr) *selection.empty_folders = listing->empty_folders;
+  const std::string root = listing->root.to_string();
+  auto manifest =
+      Manifest::build(listing->root, std::move(selection.keep ? kept : listing->objects));
   if (!manifest) return std::move(manifest).error().at_uri(root);
   return manifest;
 }

@@ -14,13 +14,17 @@ namespace headpond {
 struct Selection {
   // Of names found by listing a directory: what a directory of this kind is made of (".tar").
   std::string directory_suffix;
-  // Of every name relative to the root; none: all.
+  // Of every name relative to the root; none: all. Of one that ends with "/", a folder:
+  // may there be such a name below it? From several threads at once.
   std::function<bool(std::string_view name)> keep;
   // How `keep` is called in messages: "pattern \"**/*.jpg\"".
   std::string keep_text;
   // Objects of a remote store that are named one by one are not asked for: their versions
   // stay unknown.
   bool versions_may_come_later = false;
+  // Filled, where set, with the folders below listed directories, relative to the root and with
+  // "/" at the end, that hold nothing that is kept.
+  std::vector<std::string>* empty_folders = nullptr;
 };
 
 // The objects that a source names, as one manifest. Names are relative to the

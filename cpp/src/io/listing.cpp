@@ -167,8 +167,10 @@ class TreeLister {
       const std::string_view entry(found->d_name);
       if (entry == "." || entry == ".." || !entry.starts_with(folder.only)) continue;
       if (request_.skip_hidden && entry.starts_with('.')) continue;
-      folder.entries.push_back({std::string(entry), nullptr, {}, true});
-      if (found->d_type == DT_DIR) folder.entries.back().name += '/';
+      Entry added{std::string(entry), nullptr, {}, true};
+      if (found->d_type == DT_DIR) added.name += '/';
+      if (may_be_wanted(folder, added.name, found->d_type))
+        folder.entries.push_back(std::move(added));
     }
     if (errno != 0) return fail(root_.failed(errno, "list", folder.name, {}));
     // Folders found by stat get their "/" later; see sort in `emit`.
@@ -182,6 +184,15 @@ class TreeLister {
     }
   }
 
+  bool wants(const std::string& name) const { return !request_.wanted || request_.wanted(name); }
+
+  // By what the folder says of an entry; a link, or one of unknown type, may be either.
+  bool may_be_wanted(const Folder& folder, const std::string& entry, unsigned char type) const {
+    if (!request_.wanted) return true;
+    const std::string name = folder.name + entry;
+    return wants(name) || ((type == DT_LNK || type == DT_UNKNOWN) && wants(name + '/'));
+  }
+
   void stat_entries(Folder& folder, std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) {
       Entry& entry = folder.entries[i];
@@ -190,7 +201,10 @@ class TreeLister {
       if (i % 256 == 0 && stopped()) return fail(cancelled());
       struct stat status = {};
       if (const int result = stat_path(name, status); result < 0) {
-        if (!explain(name, -result)) return;
+        // Nobody misses a link that is wanted only if a folder is behind it.
+        if (wants(name) && !explain(name, -result)) return;
+        entry.present = false;
+      } else if (!wants(S_ISDIR(status.st_mode) ? name + '/' : name)) {
         entry.present = false;
       } else if (S_ISDIR(status.st_mode)) {
         if (!descend(folder, entry, status)) return;
@@ -249,7 +263,7 @@ class TreeLister {
     for (Entry& entry : folder.entries) {
       if (stopped()) return;
       if (!entry.present) continue;
-      if (entry.folder != nullptr) {
+      if (entry.folder != nullptr && !(request_.empty_folders && is_empty(*entry.folder))) {
         emit(*entry.folder, page);
         entry.folder.reset();
         continue;
@@ -257,6 +271,12 @@ class TreeLister {
       page.push_back({folder.name + entry.name, std::move(entry.version)});
       if (page.size() == kPage) request_.page(std::exchange(page, {}));
     }
+  }
+
+  static bool is_empty(const Folder& folder) {
+    return std::all_of(folder.entries.begin(), folder.entries.end(), [](const Entry& entry) {
+      return !entry.present || (entry.folder != nullptr && is_empty(*entry.folder));
+    });
   }
 
   LocalFiles& files_;

@@ -10,8 +10,8 @@ namespace headpond {
 // joined before this returns, and pages come on the calling thread.
 //
 // Symbolic links are followed wherever they lead; loops and dangling links are
-// errors that name the path. Everything that is no directory is listed, special
-// files too: reading those says what they are. Files that vanish meanwhile are left out.
+// errors that name the path, where they are wanted. Everything that is no directory is listed,
+// special files too: reading those says what they are. Files that vanish meanwhile are left out.
 void list_tree(LocalFiles& files, const LocalRoot& root, ListRequest& request, unsigned threads);
 
 }  // namespace headpond

@@ -53,8 +53,8 @@ class LocalFiles {
                                             UniqueFd fd);
 
   // A cached handle of the expected version; null when there is none. A handle
-  // looked at more than a second ago is compared with its file first, so that a
-  // file rewritten in place is noticed.
+  // looked at more than a second ago is compared with its file first: see LocalIo for
+  // what that promises.
   std::shared_ptr<FileHandle> cached(const LocalRoot& root, std::string_view name,
                                      const ObjectVersion& expected);
   // `cached`, else `open` and keep. Errors: object_changed and those of open.

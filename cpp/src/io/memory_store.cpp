@@ -124,6 +124,7 @@ void MemoryStore::list(ListRequest request) {
     if (!at->first.starts_with(request.prefix)) break;
     if (request.stop.stop_requested()) break;
     if (request.skip_hidden && is_hidden(at->first, request.prefix)) continue;
+    if (request.wanted && !request.wanted(at->first)) continue;
     page.push_back({at->first, version_of(at->second)});
     if (page.size() == kPage) request.page(std::exchange(page, {}));
   }

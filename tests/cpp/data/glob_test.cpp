@@ -38,6 +38,25 @@ TEST_CASE("Glob: ** stands for any number of parts, * for letters within one") {
   CHECK(!matches("a**b", "ax/yb"));
 }
 
+TEST_CASE("Glob: a folder below which no name matches is known by its own name") {
+  const auto below = [](const char* pattern, const char* folder) {
+    return Glob(pattern, Glob::Case::ignored).may_match_below(folder);
+  };
+  CHECK(below("**/*.jpg", "a/b/"));
+  CHECK(below("train/**/*.jpg", "Train/"));
+  CHECK(below("train/**/*.jpg", "train/a/b/"));
+  CHECK(!below("train/**/*.jpg", "val/"));
+  CHECK(!below("train/**/*.jpg", "trains/"));
+  CHECK(below("*/*.jpg", "a/"));
+  CHECK(!below("*/*.jpg", "a/b/"));
+  CHECK(!below("*.jpg", "a/"));
+  CHECK(!below("*.jpg", "a.jpg/"));
+  CHECK(below("a/**", "a/"));
+  CHECK(!below("a/**", "b/"));
+  CHECK(below("**", "a/"));
+  CHECK(!below("[!t]*/x", "t/"));
+}
+
 TEST_CASE("Glob: ?, classes and their complements match one letter, never a slash") {
   CHECK(matches("?.x", "a.x"));
   CHECK(!matches("?.x", ".x"));

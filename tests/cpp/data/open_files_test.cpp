@@ -61,6 +61,53 @@ TEST_CASE("open_files: a pattern ignores case, and parts that begin with a dot a
         Names{"a/1.JPG", "a/2.jpg", "a/3.txt"});
 }
 
+TEST_CASE(
+    "open_files: folders where nothing can match are not entered, nor links there looked at") {
+  OpenFixture fixture;
+  for (const char* name : {"train/a/1.jpg", "val/a/2.jpg"}) fixture.folder.write(name, "x");
+  std::filesystem::create_symlink("nowhere", fixture.folder.path("val/a/3.jpg"));
+  std::filesystem::create_symlink("..", fixture.folder.path("val/loop"));
+  std::filesystem::create_symlink("nowhere", fixture.folder.path("train/a/note"));
+  for (const bool pattern_in_source : {false, true}) {
+    const auto dataset =
+        pattern_in_source
+            ? open_files(fixture.source({"t*/**/*.jpg"}), {}, fixture.context)
+            : open_files(fixture.all(), {.pattern = "train/**/*.jpg"}, fixture.context);
+    REQUIRE(dataset);
+    CHECK(keys(**dataset) == Names{"train/a/1.jpg"});
+  }
+  std::filesystem::create_symlink("nowhere", fixture.folder.path("train/a/4.jpg"));
+  const auto dangling = open_files(fixture.all(), {.pattern = "train/**/*.jpg"}, fixture.context);
+  REQUIRE(!dangling);
+  CHECK_THAT(dangling.error().to_string(), ContainsSubstring("train/a/4.jpg"));
+}
+
+TEST_CASE("open_files: a class folder without a file is an error, as it would shift the labels") {
+  OpenFixture fixture;
+  for (const char* name : {"a/1.jpg", "b/2.png", "b/sub/3.jpg", "d/4.txt"})
+    fixture.folder.write(name, "x");
+  for (const char* folder : {"b/empty", ".hidden"})
+    std::filesystem::create_directories(fixture.folder.path(folder));
+  CHECK((*open_files(fixture.all(), {}, fixture.context))->classes() == Names{"a", "b", "d"});
+  const auto error_of = [&](const Source& source, const FilesOptions& options) {
+    const auto dataset = open_files(source, options, fixture.context);
+    REQUIRE(!dataset);
+    CHECK(dataset.error().code() == ErrorCode::not_found);
+    return dataset.error().to_string();
+  };
+  // None that matches is as good as none.
+  CHECK_THAT(error_of(fixture.all(), {.pattern = "**/*.jpg"}),
+             ContainsSubstring("1 class folder: d;") && ContainsSubstring("**/*.jpg") &&
+                 ContainsSubstring("label=None"));
+  std::filesystem::create_directories(fixture.folder.path("c/deep"));
+  CHECK_THAT(error_of(fixture.all(), {}), ContainsSubstring("1 class folder: c;"));
+  CHECK_THAT(error_of(fixture.source({"a", "c"}), {}), ContainsSubstring("1 class folder: c;"));
+  CHECK(open_files(fixture.all(), kUnlabelled, fixture.context));
+  // A glob and a list of files say themselves what they mean.
+  CHECK((*open_files(fixture.source({"*/*"}), {}, fixture.context))->classes() ==
+        Names{"a", "b", "d"});
+}
+
 TEST_CASE("open_files: a flat folder is an error that names label=None, which opens it") {
   OpenFixture fixture;
   fixture.folder.write("1.jpg", "x");

@@ -149,6 +149,57 @@ TEST_CASE("listing without hidden names does not enter what it leaves out") {
   CHECK(names == std::vector<std::string>{"a/file"});
 }
 
+TEST_CASE("listing does not enter what is not wanted, nor mind links there that lead nowhere") {
+  Tree tree;
+  const TempDir outside;
+  outside.write("x", "1");
+  tree.dir.write("a/file.x", "1");
+  tree.dir.write("b/file.x", "1");
+  tree.link("nowhere", "b/dangling");
+  tree.link("..", "b/up");
+  tree.link("nowhere", "a/dangling");
+  tree.link(outside.path(), "linked");
+  tree.link(outside.path(), "unwanted.x");  // a folder, whatever its name says
+  const auto list = [&] {
+    std::vector<std::string> names;
+    ListRequest request;
+    request.wanted = [](std::string_view name) {
+      return name == "a/" || name == "linked/" || name.ends_with("/x") || name.ends_with(".x");
+    };
+    request.page = [&](Result<std::vector<ObjectInfo>> page) {
+      if (!page) names.push_back(page.error().to_string());
+      for (const auto& object : page.value_or(std::vector<ObjectInfo>()))
+        names.push_back(object.name);
+    };
+    tree.store->list(std::move(request));
+    return names;
+  };
+  CHECK(list() == std::vector<std::string>{"a/file.x", "linked/x"});
+  tree.link("nowhere", "a/dangling.x");
+  const auto error = list();
+  REQUIRE(error.size() == 1);
+  CHECK_THAT(error[0], ContainsSubstring("a/dangling.x") && ContainsSubstring("leads nowhere"));
+}
+
+TEST_CASE("listing tells of empty folders when it is asked to, the outermost ones in name order") {
+  Tree tree;
+  for (const char* folder : {"a/b/c", "full/empty", "z"})
+    std::filesystem::create_directories(tree.dir.path(folder));
+  tree.dir.write("full/file.x", "1");
+  tree.dir.write("unwanted/file.y", "1");
+  std::vector<std::string> names;
+  ListRequest request;
+  request.empty_folders = true;
+  request.wanted = [](std::string_view name) { return name.back() == '/' || name.back() == 'x'; };
+  request.page = [&](Result<std::vector<ObjectInfo>> page) {
+    REQUIRE(page);
+    for (const auto& object : *page) names.push_back(object.name);
+  };
+  tree.store->list(std::move(request));
+  CHECK(names == std::vector<std::string>{"a/", "full/empty/", "full/file.x", "unwanted/", "z/"});
+  CHECK(tree.names() == std::vector<std::string>{"full/file.x", "unwanted/file.y"});
+}
+
 TEST_CASE("two links to one folder are no loop") {
   Tree tree;
   tree.dir.write("data/x", "1");

@@ -255,6 +255,22 @@ void lists_in_name_order(StoreFixture& fixture) {
   }
 }
 
+void lists_what_is_wanted(StoreFixture& fixture) {
+  for (const std::string name : {"a/1.x", "a/2.y", "b/3.x", "c.x"}) fixture.put(name, pattern(1));
+  std::vector<std::string> found;
+  ListRequest request;
+  request.empty_folders = true;
+  request.wanted = [](std::string_view name) {
+    return name == "a/" || (name.ends_with(".x") && !name.starts_with("b/"));
+  };
+  request.page = [&](Result<std::vector<ObjectInfo>> page) {
+    REQUIRE(page);
+    for (const auto& object : *page) found.push_back(object.name);
+  };
+  fixture.store().list(std::move(request));
+  CHECK(found == std::vector<std::string>{"a/1.x", "c.x"});
+}
+
 void a_stopped_read_is_cancelled(StoreFixture& fixture) {
   fixture.put("object", pattern(1000));
   StopSource source;
@@ -341,6 +357,7 @@ void store_conformance(const MakeStoreFixture& make) {
   SECTION("read past the end gives no bytes") { reads_past_the_end_are_short(*fixture); }
   SECTION("empty objects are objects") { empty_objects(*fixture); }
   SECTION("listings come in name order, by prefix") { lists_in_name_order(*fixture); }
+  SECTION("listings leave out what is not wanted") { lists_what_is_wanted(*fixture); }
   SECTION("a stopped read is cancelled") { a_stopped_read_is_cancelled(*fixture); }
   SECTION("closing answers everything once and refuses the rest") {
     closing_answers_everything_once(*fixture);
