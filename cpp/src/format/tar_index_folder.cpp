@@ -3,7 +3,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "format/record_lock.h"
@@ -24,6 +26,28 @@ constexpr std::string_view kTemporary = ".tmp.";
 std::string temporary_name(const std::string& path) {
   return path + std::string(kTemporary) + std::to_string(::getpid()) + "." +
          std::to_string(::gettid());
+}
+
+constexpr std::string_view kSuffix = ".tarindex";
+constexpr auto kUnusedAfter = std::chrono::hours(24 * 90);
+// The time of last use is the file's mtime, renewed no more often than this.
+constexpr auto kRenewAfter = std::chrono::hours(24);
+
+void renew(const std::string& path) {
+  std::error_code error;  // of another user's folder, say: then it lives by its building alone
+  const auto now = std::filesystem::file_time_type::clock::now();
+  const auto used = std::filesystem::last_write_time(path, error);
+  if (!error && now - used > kRenewAfter) std::filesystem::last_write_time(path, now, error);
+}
+
+bool is_hex(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// "ab" of "ab...": the name begins with its folder's.
+bool is_index(std::string_view folder, std::string_view name) {
+  return name.size() == 32 + kSuffix.size() && name.ends_with(kSuffix) &&
+         is_hex(name.substr(0, 32)) && name.substr(0, 2) == folder;
 }
 
 // What builders left that died; the lock is held, so that none of another process lives.
@@ -62,7 +86,7 @@ std::string TarIndexFolder::path_of(const std::string& uri, const ObjectVersion&
   if (folder_.empty()) return {};
   const Digest digest = digest_of(version);
   const std::string name = DigestBuilder().add(uri).add(digest.high).add(digest.low).finish().hex();
-  return folder_ + "/" + name.substr(0, 2) + "/" + name + ".tarindex";
+  return folder_ + "/" + name.substr(0, 2) + "/" + name + std::string(kSuffix);
 }
 
 Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(
@@ -83,7 +107,10 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::find(const std::string& 
     return std::move(image).error();
   }
   auto index = TarIndex::open(*std::move(image), version.size, digest_of(version));
-  if (index) return index;
+  if (index) {
+    renew(path);
+    return index;
+  }
   log(LogLevel::warning, "tar index " + path,
       "the index of " + uri + " is built again: " + index.error().message() + " (" + path + ")");
   return std::shared_ptr<const TarIndex>();
@@ -108,6 +135,7 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::publish(
             published.error().to_string());
     return index;
   }
+  std::call_once(unused_removed_, [this] { remove_unused(); });
   // From the file from now on: pages that nobody uses cost no memory.
   auto mapped = find(uri, version);
   return mapped && *mapped ? mapped : index;
@@ -122,6 +150,26 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::keep(const std::string& 
   std::error_code error;  // publish() tells
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   return publish(uri, version, *std::move(index));
+}
+
+// Errors mean that somebody else was faster, or that the folder is not ours to tidy.
+void TarIndexFolder::remove_unused() const {
+  namespace fs = std::filesystem;
+  const auto oldest = fs::file_time_type::clock::now() - kUnusedAfter;
+  std::error_code error;
+  for (fs::directory_iterator folder(folder_, error), end; !error && folder != end;
+       folder.increment(error)) {
+    const std::string name = folder->path().filename().string();
+    if (name.size() != 2 || !is_hex(name)) continue;
+    std::error_code inner;
+    for (fs::directory_iterator file(folder->path(), inner); !inner && file != end;
+         file.increment(inner)) {
+      std::error_code ignored;
+      if (!is_index(name, file->path().filename().string())) continue;
+      const auto used = file->last_write_time(ignored);
+      if (!ignored && used < oldest) fs::remove(file->path(), ignored);
+    }
+  }
 }
 
 Result<std::shared_ptr<const TarIndex>> TarIndexFolder::get(

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "format/tar_index.h"
@@ -50,8 +51,10 @@ class TarIndexFolder {
                                                 const std::function<bool()>& proceed) const;
   Result<std::shared_ptr<const TarIndex>> build_and_publish(
       const Shard& shard, const std::string& path, const std::function<bool()>& proceed) const;
+  void remove_unused() const;
   void log(LogLevel level, const std::string& key, std::string text) const;
 
+  mutable std::once_flag unused_removed_;
   std::string folder_;
   std::shared_ptr<LogQueue> log_;
 };

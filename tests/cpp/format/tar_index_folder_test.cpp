@@ -115,6 +115,44 @@ TEST_CASE("TarIndexFolder: a shard that cannot be read leaves neither index nor 
   }
 }
 
+TEST_CASE(
+    "TarIndexFolder: adding an index removes those that nobody used for 90 days, and only them") {
+  namespace fs = std::filesystem;
+  const TempDir folder;
+  MemoryStore store;
+  for (const char* name : {"old.tar", "recent.tar", "used.tar", "new.tar"})
+    store.put(name, bytes_of(TarWriter().file("a.x", name).end().bytes()));
+  const auto shard = [&](const std::string& name) {
+    return TarIndexFolder::Shard{store, name, "memory://x/" + name,
+                                 stat_blocking(store, name)->version};
+  };
+  const auto path = [&](const std::string& name) {
+    return TarIndexFolder(folder.path(), nullptr).path_of(shard(name).uri, shard(name).version);
+  };
+  const auto age = [&](const std::string& file, int days) {
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(24 * days));
+  };
+  for (const char* name : {"old.tar", "recent.tar", "used.tar"})
+    REQUIRE(TarIndexFolder(folder.path(), nullptr).get(shard(name), nullptr));
+  age(path("old.tar"), 91);
+  age(path("recent.tar"), 89);
+  age(path("used.tar"), 91);
+  const auto parent = fs::path(path("old.tar")).parent_path();
+  const std::vector<std::string> foreign = {folder.write("notes.tarindex", "x"),
+                                            folder.write("ab/x.tarindex", "x"),
+                                            (parent / "readme").string()};
+  std::ofstream(foreign.back()) << "x";
+  for (const auto& file : foreign) age(file, 1000);
+
+  const TarIndexFolder here(folder.path(), nullptr);
+  REQUIRE(here.get(shard("used.tar"), nullptr));
+  CHECK(fs::exists(path("old.tar")));  // nothing was added yet
+  REQUIRE(here.get(shard("new.tar"), nullptr));
+  CHECK(!fs::exists(path("old.tar")));
+  for (const char* name : {"recent.tar", "used.tar", "new.tar"}) CHECK(fs::exists(path(name)));
+  for (const auto& file : foreign) CHECK(fs::exists(file));
+}
+
 TEST_CASE("RecordLock: the file goes with the lock, and comes again") {
   const TempDir folder;
   const std::string path = folder.path("x.lock");
