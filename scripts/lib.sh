@@ -76,6 +76,17 @@ print("\n".join(line for extra in sys.argv[1:] for line in extras[extra]))
 PY
 }
 
+# What the build itself needs. Installed once, in the place of an environment made for each build:
+# ccache knows the headers again.
+build_requirements() {
+  .venv/bin/python - <<'PY'
+import tomllib
+
+with open("pyproject.toml", "rb") as file:
+    print("\n".join(tomllib.load(file)["build-system"]["requires"]))
+PY
+}
+
 have_torch() { .venv/bin/python -c 'import torch' 2>/dev/null; }
 
 # torch, where there is one for this Python: the CPU build if pip's configuration knows it, else
