@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import logging
 import os
 import re
@@ -19,7 +20,18 @@ __all__ = ["Engine", "configure", "info"]
 
 logger = logging.getLogger("headpond")
 
-_OPTIONS = ("io", "io_depth", "cpu_threads", "memory", "cache_dir", "log")
+_OPTIONS = (
+    "io",
+    "io_depth",
+    "cpu_threads",
+    "memory",
+    "connections",
+    "retries",
+    "outage",
+    "ca_file",
+    "cache_dir",
+    "log",
+)
 _PREFIX = "HEADPOND_"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_UNITS = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -69,6 +81,42 @@ def _parse_count(value: int | str, argument: str) -> int:
     return count
 
 
+def _parse_number(value: int | float | str, argument: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1e9:
+        raise InvalidArgument(f"{argument}={value!r} must be a number of seconds, at least 0")
+    return number
+
+
+def _parse_retries(value: int | str) -> int:
+    if str(value) == "0":
+        return 0
+    try:
+        return _parse_count(value, "retries")
+    except InvalidArgument as error:
+        raise InvalidArgument(f"retries={value!r} must be a whole number, at least 0") from error
+
+
+def _parse_file(value: str | os.PathLike[str], argument: str) -> bytes:
+    if not Path(value).is_file():
+        raise InvalidArgument(f"{argument}={os.fspath(value)!r} is no file")
+    return os.fsencode(Path(value).absolute())
+
+
+def _certifi() -> bytes:
+    """The certificates of the package certifi, if it is installed; it is not imported."""
+    try:
+        found = importlib.util.find_spec("certifi")
+    except (ImportError, ValueError):
+        return b""
+    if found is None or not found.origin:
+        return b""
+    return os.fsencode(Path(found.origin).with_name("cacert.pem"))
+
+
 def _from_environment() -> dict[str, str]:
     """Options of ``HEADPOND_<NAME>``; a name that is none of ours warns, for it does nothing."""
     options = {}
@@ -113,6 +161,13 @@ class Engine:
         memory: Budget of what is read ahead and not yet handed out: bytes, ``"2GB"``, ``"2GiB"`` or
             ``"10%"`` of the machine. Default: a quarter of the memory, at most 2 GiB, divided by
             ``LOCAL_WORLD_SIZE``.
+        connections: Open to one web server at a time. Default: 32.
+        retries: How often a read is tried again that a live web server refused (429, 500, 503) or
+            cut. Default: 5. A server that does not answer at all is waited for, see ``outage``.
+        outage: Seconds that reads wait for a web server that is down before they fail. Default:
+            300.
+        ca_file: Certificates (PEM) that https servers are checked against. Default:
+            ``SSL_CERT_FILE``, ``CURL_CA_BUNDLE``, the system's, those of the package certifi.
         cache_dir: Folder for the indexes of tar shards. Default: ``headpond`` in the user's cache
             folder.
         log: ``"debug"``, ``"info"``, ``"warning"`` or ``"error"``: level of the logger
@@ -124,7 +179,7 @@ class Engine:
         InvalidArgument: An unknown option (names the nearest) or a wrong value.
     """
 
-    def __init__(self, **options: int | str | os.PathLike[str]) -> None:
+    def __init__(self, **options: int | float | str | os.PathLike[str]) -> None:
         _check_names(options)
         merged: dict[str, Any] = {**_from_environment(), **options}
         io = choice("io", str(merged.get("io", "auto")), ("auto", "uring", "threads"))
@@ -140,7 +195,24 @@ class Engine:
             if not logger.handlers and not logging.getLogger().handlers:
                 logger.addHandler(logging.StreamHandler())
         self._cache_dir = str(merged["cache_dir"]) if merged.get("cache_dir") else _user_cache()
-        self._core = _core.Engine(io, io_depth, threads, memory, _ranks_on_node())
+        connections = (
+            _parse_count(merged["connections"], "connections") if "connections" in merged else 0
+        )
+        retries = _parse_retries(merged["retries"]) if "retries" in merged else None
+        outage = _parse_number(merged["outage"], "outage") if "outage" in merged else None
+        ca_file = _parse_file(merged["ca_file"], "ca_file") if merged.get("ca_file") else b""
+        self._core = _core.Engine(
+            io,
+            io_depth,
+            threads,
+            memory,
+            _ranks_on_node(),
+            connections,
+            retries,
+            outage,
+            ca_file,
+            _certifi(),
+        )
         weakref.finalize(self, _core.Engine.close, self._core)
 
     def close(self) -> None:
@@ -199,7 +271,7 @@ def default_engine() -> Engine:
     return _default.get()
 
 
-def configure(**options: int | str | os.PathLike[str]) -> None:
+def configure(**options: int | float | str | os.PathLike[str]) -> None:
     """Sets options of the process's engine. Call before the first batch.
 
     Args:
@@ -218,7 +290,8 @@ def info() -> dict[str, Any]:
     Returns:
         ``io`` (backend), ``io_reason`` (of a fall-back, else empty), ``fixed_buffers``,
         ``cpu_threads``, ``started``, ``memory_bytes`` (budget), ``memory_used``, ``memory_peak``,
-        ``cache_dir`` and ``version``.
+        ``http`` (the library, where its certificates are, and counts of requests, bytes,
+        retries and so on), ``cache_dir`` and ``version``.
     """
     import headpond
 

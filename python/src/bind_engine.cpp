@@ -1,7 +1,10 @@
+#include <pybind11/stl.h>
+
 #include "bindings.h"
 #include "errors.h"
 #include "fork_generation.h"
 #include "headpond/engine.h"
+#include "text.h"
 #include "typed.h"
 
 namespace py = pybind11;
@@ -39,16 +42,53 @@ IoBackend parse_backend(const std::string& name) {
   raise(Error(ErrorCode::invalid_argument, "io=" + name + " is none of auto, uring, threads"));
 }
 
+// As Python gives them; 0 and None: the default.
+HttpOptions http_options(unsigned connections, std::optional<unsigned> retries,
+                         std::optional<double> outage_s, const std::string& ca_file,
+                         const std::string& ca_fallback) {
+  HttpOptions options;
+  if (connections > 0) options.connections = connections;
+  if (retries) options.retries = *retries;
+  if (outage_s) options.outage_s = *outage_s;
+  options.ca_file = ca_file;
+  options.ca_fallback = ca_fallback;
+  return options;
+}
+
 std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth,
                                       unsigned cpu_threads, std::uint64_t memory_bytes,
-                                      unsigned ranks_on_node) {
+                                      unsigned ranks_on_node, unsigned connections,
+                                      std::optional<unsigned> retries,
+                                      std::optional<double> outage_s, const py::bytes& ca_file,
+                                      const py::bytes& ca_fallback) {
   EngineOptions options;
+  options.http = http_options(connections, retries, outage_s, std::string(ca_file),
+                              std::string(ca_fallback));
   options.io.backend = parse_backend(io);
   if (io_depth > 0) options.io.depth = io_depth;
   options.cpu_threads = cpu_threads;
   options.memory_bytes = memory_bytes;
   options.ranks_on_node = ranks_on_node;
   return std::make_unique<PyEngine>(Engine::make(std::move(options)));
+}
+
+NamedValues http_status(const EngineStatus& status) {
+  NamedValues dict;
+  dict["library"] = status.http.library;
+  dict["ca_file"] = text(status.http.ca_file);
+  dict["ca_source"] = status.http.ca_source;
+  dict["started"] = status.http.started;
+  const HttpCounters& counters = status.http_counters;
+  dict["requests"] = counters.requests;
+  dict["bytes"] = counters.bytes;
+  dict["connections"] = counters.connections;
+  dict["retries"] = counters.retries;
+  dict["redirects"] = counters.redirects;
+  dict["refusals"] = counters.refusals;
+  dict["no_answers"] = counters.no_answers;
+  dict["outages"] = counters.outages;
+  dict["failures"] = counters.failures;
+  return dict;
 }
 
 NamedValues status(const PyEngine& engine) {
@@ -62,6 +102,7 @@ NamedValues status(const PyEngine& engine) {
   dict["memory_bytes"] = status.memory_bytes;
   dict["memory_used"] = status.memory_used;
   dict["memory_peak"] = status.memory_peak;
+  dict["http"] = http_status(status);
   return dict;
 }
 
@@ -70,7 +111,9 @@ NamedValues status(const PyEngine& engine) {
 void bind_engine(py::module_& module) {
   py::class_<PyEngine>(module, "Engine")
       .def(py::init(&make_engine), py::arg("io"), py::arg("io_depth"), py::arg("cpu_threads"),
-           py::arg("memory_bytes"), py::arg("ranks_on_node"))
+           py::arg("memory_bytes"), py::arg("ranks_on_node"),
+           py::arg("connections"), py::arg("retries"), py::arg("outage_s"), py::arg("ca_file"),
+           py::arg("ca_fallback"))
       .def("status", &status)
       .def("is_ours", &PyEngine::is_ours)
       .def("close", [](const PyEngine& engine) {

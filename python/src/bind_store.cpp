@@ -35,7 +35,13 @@ Place find(Engine& engine, const std::string& uri_text) {
   root.path = "/";
   root.query.clear();
   auto object = uri.path;
-  while (object.starts_with("/")) object.erase(0, 1);
+  if (uri.scheme == "http" || uri.scheme == "https") {
+    // The rest of the URL as it was written: "//" may mean something to the server.
+    if (object.starts_with("/")) object.erase(0, 1);
+    if (!uri.query.empty()) object += "?" + uri.query;
+  } else {
+    while (object.starts_with("/")) object.erase(0, 1);
+  }
   return {value_or_raise(engine.stores().open(root)), std::move(object), uri.to_string()};
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "headpond/byte_budget.h"
+#include "headpond/http_options.h"
 #include "headpond/io_options.h"
 #include "headpond/log.h"
 #include "headpond/store.h"
@@ -15,6 +16,7 @@ class Scheduler;
 
 struct EngineOptions {
   IoOptions io;
+  HttpOptions http;
   unsigned cpu_threads = 0;  // CPU workers; 0: usable CPUs / ranks_on_node, at least 1
   std::uint64_t memory_bytes =
       0;  // budget of what is not handed out; 0: min(2 GiB, memory / 4) / ranks_on_node
@@ -26,6 +28,8 @@ struct EngineOptions {
 
 struct EngineStatus {
   IoStatus io;
+  HttpStatus http;
+  HttpCounters http_counters;
   unsigned cpu_threads = 0;
   bool started = false;
   std::uint64_t memory_bytes = 0;

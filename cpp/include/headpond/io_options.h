@@ -10,6 +10,8 @@
 
 namespace headpond {
 
+class HttpIo;
+
 enum class IoBackend : std::uint8_t { automatic, uring, threads };
 
 struct IoOptions {
@@ -64,6 +66,7 @@ class LocalIo {
 std::shared_ptr<LocalIo> make_local_io(const IoOptions& options, std::shared_ptr<LogQueue> log);
 
 // The one list of stores (builtin_stores.cpp).
-void add_builtin_stores(StoreRegistry& registry, std::shared_ptr<LocalIo> local);
+void add_builtin_stores(StoreRegistry& registry, std::shared_ptr<LocalIo> local,
+                        std::shared_ptr<HttpIo> http);
 
 }  // namespace headpond

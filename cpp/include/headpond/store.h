@@ -30,6 +30,11 @@ struct ReadRequest {
   ObjectVersion expected;    // any: the outcome says which
   StopToken stop;
   std::function<void(Result<ReadOutcome>)> done;
+  // For an object wanted whole whose size is not known; `offset` is then 0 and `out`
+  // empty. Runs at most once, before `done`, on a thread of the store, and must not
+  // block. Returns memory of exactly `size` bytes, valid until `done` has run; anything
+  // else is a refusal, and the read ends with resource_limit.
+  std::function<std::span<std::byte>(std::uint64_t size)> allocate = nullptr;
 };
 
 struct ObjectInfo {

@@ -28,6 +28,18 @@ bool InFlight::closed() const {
   return closed_;
 }
 
+void InFlight::refuse() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+bool InFlight::refuse_if_idle() {
+  const std::lock_guard lock(mutex_);
+  if (requests_ > 0) return false;
+  closed_ = true;
+  return true;
+}
+
 std::size_t InFlight::close(std::chrono::nanoseconds limit) {
   std::unique_lock lock(mutex_);
   closed_ = true;

@@ -19,6 +19,10 @@ class InFlight {
   void end_done();
 
   bool closed() const;
+  // Refuses further requests without waiting for the others.
+  void refuse();
+  // Refuses further requests if none is outstanding. False: some are.
+  bool refuse_if_idle();
   // Refuses further requests and waits. Returns how many were given up on.
   std::size_t close(std::chrono::nanoseconds limit);
 

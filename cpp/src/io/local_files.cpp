@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "io/allocate_whole.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define HEADPOND_LEAKS_ARE_WATCHED
 #elif defined(__has_feature)
@@ -203,17 +205,24 @@ ssize_t LocalFiles::fill(int fd, std::span<std::byte> out, std::uint64_t offset,
   return result < 0 ? result : static_cast<ssize_t>(have);
 }
 
-Result<ReadOutcome> LocalFiles::read(const LocalRead& read) {
+Result<ReadOutcome> LocalFiles::read(LocalRead& read) {
   const LocalRoot& root = *read.root;
-  const ReadRequest& request = read.request;
-  const ByteRange range = read.range();
-  const bool whole = is_whole_file(request.expected, request.offset, request.out.size());
+  ReadRequest& request = read.request;
+  ByteRange range = read.range();
+  // Of an object wanted whole the size must be that of now: no cached handle.
+  const bool whole = request.allocate || is_whole_file(request.expected, request.offset,
+                                                       request.out.size());
   auto opened = whole ? open(root, request.object, false)
                       : acquire(root, request.object, request.expected, false);
   if (!opened) return std::move(opened).error().at_range(range);
   const FileHandle& handle = **opened;
   if (!request.expected.accepts(handle.version)) {
     return root.at(changed_error(request.expected, handle.version), request.object, range);
+  }
+  if (request.allocate) {
+    if (auto taken = allocate_whole(request, handle.version.size); !taken)
+      return root.at(std::move(taken).error(), request.object, {0, handle.version.size});
+    range = read.range();
   }
   const std::uint64_t bytes = due(handle.version, request.offset, request.out.size());
   const ssize_t got =

@@ -76,8 +76,8 @@ class LocalFiles {
   ssize_t fill(int fd, std::span<std::byte> out, std::uint64_t offset, int flags,
                bool again = true);
 
-  // One whole request, waiting for the disk.
-  Result<ReadOutcome> read(const LocalRead& read);
+  // One whole request, waiting for the disk. Takes memory for it if it asks for that.
+  Result<ReadOutcome> read(LocalRead& read);
 
   Result<ObjectInfo> stat(const LocalRoot& root, std::string_view name);
 

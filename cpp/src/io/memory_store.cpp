@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "io/allocate_whole.h"
 #include "io/text.h"
 
 namespace headpond {
@@ -92,6 +93,15 @@ void MemoryStore::read(std::span<ReadRequest> requests) {
       continue;
     }
     const auto bytes = (*object)->bytes;
+    if (request.allocate) {
+      if (auto taken = allocate_whole(request, bytes.size()); !taken) {
+        request.done(std::move(taken)
+                         .error()
+                         .at_uri(describe() + printable(request.object))
+                         .at_range({0, bytes.size()}));
+        continue;
+      }
+    }
     const auto start = std::min<std::uint64_t>(request.offset, bytes.size());
     const auto size = std::min<std::uint64_t>(request.out.size(), bytes.size() - start);
     if (size > 0) std::memcpy(request.out.data(), bytes.data() + start, size);

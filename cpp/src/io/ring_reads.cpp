@@ -86,7 +86,8 @@ void RingReads::start(Active& active) {
   LocalRead& read = active.read;
   if (read.stopped()) return finish(active, read.cancelled());
   const char* path = active.path.join(read.root->path, read.request.object);
-  if (path == nullptr || reads_.off) return hand_over(active, 0);
+  // An object of unknown size needs its fstat first.
+  if (path == nullptr || reads_.off || read.request.allocate) return hand_over(active, 0);
   active.whole = is_whole_file(read.request.expected, read.request.offset, read.request.out.size());
   if (active.whole && !chains_.off && !free_slots_.empty()) return start_chain(active, path);
   if (!active.whole) {

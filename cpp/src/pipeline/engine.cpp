@@ -19,10 +19,11 @@ class EngineImpl final : public Engine {
       : pid_(getpid()),
         log_(std::make_shared<LogQueue>()),
         local_(make_local_io(options.io, log_)),
+        http_(make_http_io(options.http, std::make_shared<SystemClock>(), log_)),
         budget_(options.memory_bytes),
         cpu_threads_(options.cpu_threads),
         scheduler_(options.cpu_threads, options.nice) {
-    add_builtin_stores(stores_, local_);
+    add_builtin_stores(stores_, local_, http_);
     budget_.on_release([this] { scheduler_.wake(); });
   }
 
@@ -37,6 +38,8 @@ class EngineImpl final : public Engine {
   EngineStatus status() const override {
     EngineStatus status;
     status.io = local_->status();
+    status.http = http_->status();
+    status.http_counters = http_->counters();
     status.cpu_threads = cpu_threads_;
     status.started = is_ours() && scheduler_.threads() > 0;
     status.memory_bytes = budget_.limit();
@@ -50,12 +53,14 @@ class EngineImpl final : public Engine {
     scheduler_.close();
     stores_.close();
     local_->close();
+    http_->close();
   }
 
  private:
   const pid_t pid_;
   std::shared_ptr<LogQueue> log_;
   std::shared_ptr<LocalIo> local_;
+  std::shared_ptr<HttpIo> http_;
   StoreRegistry stores_;
   ByteBudget budget_;
   const unsigned cpu_threads_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "headpond/dataset.h"
+#include "headpond/http_options.h"
 #include "headpond/io_options.h"
 #include "support/temp_dir.h"
 
@@ -18,7 +19,8 @@ struct OpenFixture {
   OpenContext context;
 
   OpenFixture() {
-    add_builtin_stores(stores, make_local_io(IoOptions{.backend = IoBackend::threads}, log));
+    add_builtin_stores(stores, make_local_io(IoOptions{.backend = IoBackend::threads}, log),
+                       make_http_io({}, std::make_shared<SystemClock>(), log));
     context.stores = &stores;
     context.log = log;
   }

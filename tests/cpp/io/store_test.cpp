@@ -1,5 +1,7 @@
 #include "headpond/store.h"
 
+#include "headpond/http_options.h"
+#include "headpond/io_options.h"
 #include "headpond/memory_store.h"
 #include "io/local_io.h"
 #include "support/bytes.h"
@@ -62,7 +64,8 @@ TEST_CASE("the built-in stores read file:// and bare paths") {
   const TempDir dir;
   dir.write("folder/file", "hello");
   StoreRegistry registry;
-  add_builtin_stores(registry, make_local_io({}, nullptr));
+  add_builtin_stores(registry, make_local_io({}, nullptr),
+                     make_http_io({}, std::make_shared<SystemClock>(), nullptr));
   for (const std::string& root : {dir.path(), "file://" + dir.path(), dir.path() + "/"}) {
     auto store = registry.open(uri(root));
     REQUIRE(store);

@@ -22,7 +22,8 @@ class Reads {
                       ObjectVersion expected = {}, StopToken stop = {}) {
     const std::size_t index = outcomes_.size();
     outcomes_.emplace_back();
-    ReadRequest request{std::move(object), offset, out, std::move(expected), std::move(stop), {}};
+    ReadRequest request{std::move(object), offset, out, std::move(expected), std::move(stop),
+                        {},                {}};
     request.done = [this, index](Result<ReadOutcome> outcome) {
       const std::lock_guard lock(mutex_);
       ++calls_;
@@ -226,7 +227,73 @@ void empty_objects(StoreFixture& fixture) {
   CHECK(*now == 1);
 }
 
+// Objects whose size is not known bring it with them.
+void whole_objects_of_unknown_size(StoreFixture& fixture) {
+  for (const std::size_t size : {0u, 1u, 1000u, 70'000u, 1'500'000u}) {
+    INFO("size " << size);
+    const Bytes bytes = pattern(size, size);
+    fixture.put("object", bytes);
+    auto info = stat_blocking(fixture.store(), "object");
+    REQUIRE(info);
+    for (const auto& expected : {ObjectVersion(), info->version}) {
+      Bytes out;
+      std::vector<std::uint64_t> asked;
+      Reads reads;
+      auto request = reads.request("object", 0, {}, expected);
+      request.allocate = [&](std::uint64_t bytes_wanted) {
+        asked.push_back(bytes_wanted);
+        out.resize(bytes_wanted);
+        return std::span(out);
+      };
+      fixture.store().read(std::span(&request, 1));
+      reads.wait();
+      INFO((reads[0] ? std::string("read") : reads[0].error().to_string()));
+      REQUIRE(reads[0]);
+      CHECK(asked == std::vector<std::uint64_t>{size});
+      CHECK(reads[0]->bytes == size);
+      CHECK(reads[0]->version == info->version);
+      CHECK(out == bytes);
+    }
+  }
+}
+
+void refused_memory_is_an_error(StoreFixture& fixture) {
+  fixture.put("object", pattern(1000));
+  for (const bool nothing : {true, false}) {
+    Bytes too_little(10);
+    Reads reads;
+    auto request = reads.request("object", 0, {});
+    request.allocate = [&](std::uint64_t) {
+      return nothing ? std::span<std::byte>() : std::span(too_little);
+    };
+    fixture.store().read(std::span(&request, 1));
+    reads.wait();
+    REQUIRE(!reads[0]);
+    CHECK(reads[0].error().code() == ErrorCode::resource_limit);
+    CHECK_THAT(reads[0].error().to_string(),
+               ContainsSubstring("object") && ContainsSubstring("1000 bytes"));
+  }
+  bool asked = false;
+  Reads reads;
+  auto request = reads.request("missing", 0, {});
+  request.allocate = [&](std::uint64_t) {
+    asked = true;
+    return std::span<std::byte>();
+  };
+  fixture.store().read(std::span(&request, 1));
+  reads.wait();
+  REQUIRE(!reads[0]);
+  CHECK(reads[0].error().code() == ErrorCode::not_found);
+  CHECK(!asked);
+}
+
 void lists_in_name_order(StoreFixture& fixture) {
+  if (!fixture.can_list()) {
+    auto refused = list_blocking(fixture.store());
+    REQUIRE(!refused);
+    CHECK(refused.error().code() == ErrorCode::unsupported);
+    return;
+  }
   // "-" sorts before "/" and "0" after it: folders are not simply put between files.
   std::vector<std::string> names = {"a/1",   "a/2",  "a-b", "a0", "b/x/deep",
                                     "b/x-y", "b/xz", "A",   "z",  "\xC3\xA9"};
@@ -356,6 +423,8 @@ void store_conformance(const MakeStoreFixture& make) {
   SECTION("read_now past the end is an error") { read_now_past_the_end(*fixture); }
   SECTION("read past the end gives no bytes") { reads_past_the_end_are_short(*fixture); }
   SECTION("empty objects are objects") { empty_objects(*fixture); }
+  SECTION("whole objects bring their size") { whole_objects_of_unknown_size(*fixture); }
+  SECTION("refused memory is an error") { refused_memory_is_an_error(*fixture); }
   SECTION("listings come in name order, by prefix") { lists_in_name_order(*fixture); }
   SECTION("listings leave out what is not wanted") { lists_what_is_wanted(*fixture); }
   SECTION("a stopped read is cancelled") { a_stopped_read_is_cancelled(*fixture); }

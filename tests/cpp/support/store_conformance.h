@@ -18,6 +18,7 @@ class StoreFixture {
   virtual void put(const std::string& object, const Bytes& bytes) = 0;
   // Does read_now with Wait::allowed fill every piece?
   virtual bool has_blocking_path() const { return true; }
+  virtual bool can_list() const { return true; }
 };
 
 using MakeStoreFixture = std::function<std::unique_ptr<StoreFixture>()>;

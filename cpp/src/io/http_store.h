@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "headpond/result.h"
+#include "io/http_counts.h"
+#include "io/http_url.h"
+#include "io/remote_call.h"
+#include "io/transfer_loop.h"
+
+namespace headpond {
+
+// Reads and stats of the objects below one http(s) URL: builds the requests, follows
+// redirects, checks every answer, and puts the bodies where they belong.
+class HttpAttempts final : public Attempts {
+ public:
+  HttpAttempts(UrlParts root, std::string query, std::shared_ptr<TransferLoop> loop,
+               std::shared_ptr<HttpCounts> counts);
+  ~HttpAttempts() override;
+
+  void start(RemoteCall& call, AttemptListener& listener) override;
+  void cancel(RemoteCall& call) override;
+  std::string describe(const std::string& object) const override;
+
+ private:
+  class Attempt;
+
+  const UrlParts root_;
+  const std::string prefix_;  // of every URL
+  const std::string query_;   // of the root's, for names that have none
+  const std::shared_ptr<TransferLoop> loop_;
+  const std::shared_ptr<HttpCounts> counts_;
+  std::vector<std::unique_ptr<Attempt>> attempts_;
+  std::vector<Attempt*> free_;
+};
+
+}  // namespace headpond
