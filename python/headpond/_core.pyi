@@ -6,7 +6,7 @@ import typing
 import typing_extensions
 __all__: list[str] = ['Array', 'Batches', 'Dataset', 'Decoder', 'Engine', 'FieldPlan', 'LoaderState', 'Manifest', 'OrderIdentity', 'Sampler', 'Steps', 'emit_log', 'error_kinds', 'image_decoder', 'list_objects', 'list_source', 'make_array', 'named_decoder', 'open_arrays', 'open_files', 'open_records', 'open_tokens', 'open_webdataset', 'read_into', 'read_many', 'stat_object', 'state_json', 'version', 'write_demo_corpus']
 class Engine:
-    def __init__(self, io: str, io_depth: typing.SupportsInt | typing.SupportsIndex, cpu_threads: typing.SupportsInt | typing.SupportsIndex, memory_bytes: typing.SupportsInt | typing.SupportsIndex, ranks_on_node: typing.SupportsInt | typing.SupportsIndex) -> None:
+    def __init__(self, io: str, io_depth: typing.SupportsInt | typing.SupportsIndex, cpu_threads: typing.SupportsInt | typing.SupportsIndex, memory_bytes: typing.SupportsInt | typing.SupportsIndex, ranks_on_node: typing.SupportsInt | typing.SupportsIndex, connections: typing.SupportsInt | typing.SupportsIndex, retries: typing.SupportsInt | typing.SupportsIndex | None, outage_s: typing.SupportsFloat | typing.SupportsIndex | None, ca_file: bytes, ca_fallback: bytes) -> None:
         ...
     def close(self) -> None:
         ...

@@ -62,8 +62,8 @@ std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth,
                                       std::optional<double> outage_s, const py::bytes& ca_file,
                                       const py::bytes& ca_fallback) {
   EngineOptions options;
-  options.http = http_options(connections, retries, outage_s, std::string(ca_file),
-                              std::string(ca_fallback));
+  options.http =
+      http_options(connections, retries, outage_s, std::string(ca_file), std::string(ca_fallback));
   options.io.backend = parse_backend(io);
   if (io_depth > 0) options.io.depth = io_depth;
   options.cpu_threads = cpu_threads;

@@ -65,7 +65,7 @@ struct TransferLoop::Transfer {
   std::array<char, CURL_ERROR_SIZE> error{};
 
   Clock::Time started{};
-  Clock::Time heard{};   // last sign of life, once connected
+  Clock::Time heard{};                // last sign of life, once connected
   std::optional<Clock::Time> window;  // begin of the one that bytes are counted in
   std::uint64_t window_bytes = 0;
   std::uint64_t head_bytes = 0;
@@ -114,8 +114,7 @@ std::size_t on_body_bytes(char* data, std::size_t size, std::size_t count, void*
   const std::size_t bytes = size * count;
   transfer.hear(bytes);
   HttpCounts::add(transfer.counts->bytes, bytes);
-  transfer.stopped =
-      !transfer.handler->on_body(std::as_bytes(std::span(data, bytes)));
+  transfer.stopped = !transfer.handler->on_body(std::as_bytes(std::span(data, bytes)));
   return transfer.stopped ? 0 : bytes;
 }
 
@@ -126,8 +125,7 @@ curl_socket_t open_socket(void* context, curlsocktype, struct curl_sockaddr* add
     transfer.local_refused = true;
     return CURL_SOCKET_BAD;
   }
-  const int fd =
-      ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  const int fd = ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
   if (fd < 0) transfer.socket_error = errno;
   return fd;
 }
@@ -148,9 +146,8 @@ int on_connected(void* context, char* peer, char*, int, int) {
 bool was_cut(std::string_view error) {
   constexpr std::array<std::string_view, 5> kCuts = {"SYSCALL", "reset by peer", "Broken pipe",
                                                      "unexpected eof", "timed out"};
-  return std::any_of(kCuts.begin(), kCuts.end(), [error](std::string_view words) {
-    return error.find(words) != error.npos;
-  });
+  return std::any_of(kCuts.begin(), kCuts.end(),
+                     [error](std::string_view words) { return error.find(words) != error.npos; });
 }
 
 TransferResult result_of(CURLcode code, std::string_view error) {
@@ -356,9 +353,9 @@ class CurlReactor final : public TransferLoop {
       lines = &transfer.if_match_line;
     }
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
-                     static_cast<long>(request.many_streams ? CURL_HTTP_VERSION_2TLS
-                                                            : CURL_HTTP_VERSION_1_1));
+    curl_easy_setopt(
+        easy, CURLOPT_HTTP_VERSION,
+        static_cast<long>(request.many_streams ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
     curl_easy_setopt(easy, CURLOPT_PIPEWAIT, request.many_streams ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request.fresh ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, request.fresh ? 0L : 60L);
@@ -387,8 +384,8 @@ class CurlReactor final : public TransferLoop {
       sleeping_ = true;
     }
     int ready = 0;
-    curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(std::min(at_most, kIdleWait).count()),
-                    &ready);
+    curl_multi_poll(multi_.get(), nullptr, 0,
+                    static_cast<int>(std::min(at_most, kIdleWait).count()), &ready);
     const std::lock_guard lock(mutex_);
     sleeping_ = false;
     return ready > 0;
@@ -443,8 +440,7 @@ class CurlReactor final : public TransferLoop {
       if (transfer->handler != nullptr && transfer->number == number) give_up(*transfer, time);
     }
     next_scan_ = Clock::Time::max();
-    for (const auto* transfer : active_)
-      next_scan_ = std::min(next_scan_, deadline_of(*transfer));
+    for (const auto* transfer : active_) next_scan_ = std::min(next_scan_, deadline_of(*transfer));
   }
 
   void give_up(Transfer& transfer, Clock::Time time) {

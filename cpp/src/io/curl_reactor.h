@@ -13,7 +13,7 @@ namespace headpond {
 
 // After how long a transfer is given up, on the clock.
 struct TransferLimits {
-  std::chrono::milliseconds connect{3'000};  // name, TCP and TLS together
+  std::chrono::milliseconds connect{3'000};   // name, TCP and TLS together
   std::chrono::milliseconds silence{10'000};  // without a byte
   std::chrono::milliseconds window{30'000};   // in which at least `window_bytes` must come
   std::uint64_t window_bytes = 30 * (16u << 10);

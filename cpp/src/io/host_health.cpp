@@ -49,8 +49,7 @@ void HostHealth::answered(bool good, bool probe) {
 void HostHealth::refused(Time started, Time now, bool probe,
                          std::optional<std::int64_t> retry_after_s) {
   answered(false, probe);
-  if (retry_after_s)
-    paused_until_ = std::max(paused_until_, now + honoured(*retry_after_s));
+  if (retry_after_s) paused_until_ = std::max(paused_until_, now + honoured(*retry_after_s));
   // Those that were under way together are refused together: that is one sign.
   if (started < last_cut_) return;
   last_cut_ = now;

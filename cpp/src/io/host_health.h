@@ -15,8 +15,8 @@ struct RetryOptions {
   unsigned retries = 5;
   unsigned connections = 32;
   Duration outage{300'000};
-  Duration delay_min{100};        // the first delay is drawn from [0, this), the next from
-  Duration delay_max{20'000};     // twice as much, at most from [0, this)
+  Duration delay_min{100};         // the first delay is drawn from [0, this), the next from
+  Duration delay_max{20'000};      // twice as much, at most from [0, this)
   Duration busy_delay_min{1'000};  // the same after 429 and 503
   Duration retry_after_max{60'000};
   unsigned down_after = 3;  // failures in a row without an answer
@@ -80,7 +80,7 @@ class HostHealth {
   int tokens_;
   unsigned unanswered_ = 0;  // in a row
   Time first_unanswered_{};
-  Time last_cut_{};  // of the limit
+  Time last_cut_{};    // of the limit
   unsigned cuts_ = 0;  // in a row
   Time paused_until_{};
   Time next_tokenless_{};

@@ -26,9 +26,9 @@ struct HttpCounts {
   }
   HttpCounters read() const {
     const auto value = [](const Sum& sum) { return sum.load(std::memory_order_relaxed); };
-    return {value(requests),  value(bytes),    value(connections),
-            value(retries),   value(redirects), value(refusals),
-            value(no_answers), value(outages),  value(failures)};
+    return {value(requests),   value(bytes),     value(connections),
+            value(retries),    value(redirects), value(refusals),
+            value(no_answers), value(outages),   value(failures)};
   }
 };
 

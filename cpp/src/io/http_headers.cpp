@@ -27,7 +27,8 @@ std::string_view trim(std::string_view text) {
 std::string_view valid_etag(std::string_view text) {
   std::string_view tag = text;
   if (tag.starts_with("W/")) tag.remove_prefix(2);
-  if (text.size() > kEtagMax || tag.size() < 2 || tag.front() != '"' || tag.back() != '"') return {};
+  if (text.size() > kEtagMax || tag.size() < 2 || tag.front() != '"' || tag.back() != '"')
+    return {};
   const auto inner = tag.substr(1, tag.size() - 2);
   const bool good = std::all_of(inner.begin(), inner.end(), [](unsigned char c) {
     return c == 0x21 || (c >= 0x23 && c != 0x7F);
@@ -77,8 +78,8 @@ class DateScanner {
     return word;
   }
   std::optional<int> month() {
-    constexpr std::array<std::string_view, 12> kMonths = {
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     const auto found = std::find(kMonths.begin(), kMonths.end(), word());
     if (found == kMonths.end()) return std::nullopt;
     return static_cast<int>(found - kMonths.begin()) + 1;
@@ -233,7 +234,8 @@ void ResponseHead::add_field(std::string_view name, std::string_view value) {
       break;
     case 12:
       if (is("Content-Type"))
-        multipart_ = value.size() >= 20 && same_letters(value.substr(0, 20), "multipart/byteranges");
+        multipart_ =
+            value.size() >= 20 && same_letters(value.substr(0, 20), "multipart/byteranges");
       break;
     case 13:
       if (is("Last-Modified")) last_modified_s_ = parse_http_date(value);

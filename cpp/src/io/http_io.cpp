@@ -46,8 +46,8 @@ std::optional<Error> check_header(const std::string& header) {
     if (name == own) return bad("is set by headpond");
   }
   const bool token = std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) !=
-                                       std::string_view::npos;
+    return std::isalnum(c) != 0 ||
+           std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
   });
   if (!token) return bad("is no name of a header");
   return std::nullopt;

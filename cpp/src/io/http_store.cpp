@@ -14,7 +14,7 @@ namespace headpond {
 namespace {
 
 constexpr std::uint64_t kManyStreamsMax = 256u << 10;  // larger ranges get a connection each
-constexpr std::uint64_t kDrainMax = 64u << 10;  // unwanted bytes worth reading for the connection
+constexpr std::uint64_t kDrainMax = 64u << 10;    // unwanted bytes worth reading for the connection
 constexpr std::uint64_t kUnsaidMax = 256u << 20;  // of a body whose length is not said
 constexpr std::size_t kExcerptMax = 200;
 constexpr std::size_t kRedirectsMax = 5;
@@ -50,8 +50,7 @@ Failure failure_of(TransferEnd end, bool answered) {
     case TransferResult::resource_limit:
       return failure(FailureKind::cut, ErrorCode::resource_limit);
     default:
-      return failure(answered ? FailureKind::cut : FailureKind::no_answer,
-                     ErrorCode::unavailable);
+      return failure(answered ? FailureKind::cut : FailureKind::no_answer, ErrorCode::unavailable);
   }
 }
 
@@ -120,7 +119,8 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
   void on_end(TransferEnd end) override {
     transfer_ = nullptr;
     if (std::exchange(comparing_, false)) return deliver_change();
-    if (failure_ && failure_->error.code() == ErrorCode::object_changed && !request_.if_match.empty())
+    if (failure_ && failure_->error.code() == ErrorCode::object_changed &&
+        !request_.if_match.empty())
       return ask_what_changed();
     if (failure_) return deliver_failure();
     if (end.result == TransferResult::complete || end.result == TransferResult::stopped) {
@@ -310,8 +310,8 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     auto target = redirect_target(*here, location_);
     if (!target) return give_up(std::move(target).error());
     if (trail_.size() > kRedirectsMax) {
-      return give_up(Error(ErrorCode::unavailable, "more than " + std::to_string(kRedirectsMax) +
-                                                       " redirects"));
+      return give_up(Error(ErrorCode::unavailable,
+                           "more than " + std::to_string(kRedirectsMax) + " redirects"));
     }
     HttpCounts::add(owner_.counts_->redirects);
     const bool at_home = target->origin() == owner_.root_.origin();
@@ -407,7 +407,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
   std::uint64_t seen_ = 0;  // of the body
   BodyPlan plan_;
   std::optional<Failure> failure_;
-  bool comparing_ = false;           // the question behind a 412
+  bool comparing_ = false;  // the question behind a 412
   std::optional<Failure> changed_;
   std::string location_;
   std::string excerpt_;  // of the body of a failure

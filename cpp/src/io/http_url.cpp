@@ -34,8 +34,8 @@ std::string lower(std::string_view text) {
 
 bool is_secret(std::string_view name, std::string_view value) {
   if (value.size() > kOpenValueMax) return true;
-  constexpr std::array<std::string_view, 9> kWords = {"sig",  "token", "key",        "secret", "pass",
-                                                      "auth", "cred",  "accesskeyid", "jwt"};
+  constexpr std::array<std::string_view, 9> kWords = {
+      "sig", "token", "key", "secret", "pass", "auth", "cred", "accesskeyid", "jwt"};
   const std::string known = lower(name);
   return std::any_of(kWords.begin(), kWords.end(),
                      [&](std::string_view word) { return known.find(word) != known.npos; });
@@ -133,8 +133,7 @@ Result<UrlParts> UrlParts::parse(std::string_view url) {
   const auto colon = url.find("://");
   if (colon == url.npos) return bad("no scheme");
   parts.scheme = lower(url.substr(0, colon));
-  if (parts.scheme != "http" && parts.scheme != "https")
-    return bad("neither http:// nor https://");
+  if (parts.scheme != "http" && parts.scheme != "https") return bad("neither http:// nor https://");
   url.remove_prefix(colon + 3);
   const auto end = std::min(url.find_first_of("/?#"), url.size());
   auto authority = url.substr(0, end);

@@ -210,8 +210,8 @@ Result<ReadOutcome> LocalFiles::read(LocalRead& read) {
   ReadRequest& request = read.request;
   ByteRange range = read.range();
   // Of an object wanted whole the size must be that of now: no cached handle.
-  const bool whole = request.allocate || is_whole_file(request.expected, request.offset,
-                                                       request.out.size());
+  const bool whole =
+      request.allocate || is_whole_file(request.expected, request.offset, request.out.size());
   auto opened = whole ? open(root, request.object, false)
                       : acquire(root, request.object, request.expected, false);
   if (!opened) return std::move(opened).error().at_range(range);

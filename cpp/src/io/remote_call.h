@@ -51,8 +51,8 @@ struct RemoteCall {
   bool allocated = false;
   std::uint64_t got = 0;
   std::optional<ObjectVersion> version;
-  bool head_failed = false;  // of a stat: one byte is asked for instead
-  bool fresh = false;        // the next attempt is made on a new connection
+  bool head_failed = false;         // of a stat: one byte is asked for instead
+  bool fresh = false;               // the next attempt is made on a new connection
   AttemptState* attempt = nullptr;  // under way; of `attempts`
 
   // Kept by RemoteHost.

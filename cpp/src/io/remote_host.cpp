@@ -179,9 +179,8 @@ void RemoteHost::retry(Call call, const Failure& failure) {
   call->fresh = true;
   if (is_no_answer(failure.kind) && health_.down()) return waiting_.push_front(std::move(call));
   const auto now = loop_->now();
-  const auto wait =
-      health_.delay(now, call->retries.spent, failure.kind == FailureKind::busy,
-                    failure.kind == FailureKind::timed_out, failure.retry_after_s);
+  const auto wait = health_.delay(now, call->retries.spent, failure.kind == FailureKind::busy,
+                                  failure.kind == FailureKind::timed_out, failure.retry_after_s);
   delayed_.emplace(now + wait, std::move(call));
 }
 
@@ -191,8 +190,8 @@ void RemoteHost::went_down(const Failure& failure) {
   const auto end = health_.outage_end();
   if (log_ != nullptr) {
     log_->push(LogLevel::warning, name_ + " does not answer (" + failure.error.message() +
-                                      "); its reads wait up to " +
-                                      seconds(options_.outage) + " for it");
+                                      "); its reads wait up to " + seconds(options_.outage) +
+                                      " for it");
   }
   loop_->at(end, [weak = weak_from_this(), end] {
     const auto self = weak.lock();
@@ -214,8 +213,8 @@ void RemoteHost::end_outage() {
 
 Error RemoteHost::final_error(const RemoteCall& call, Error last) const {
   const auto& retries = call.retries;
-  const bool has_own_end = last.code() != ErrorCode::unavailable &&
-                           last.code() != ErrorCode::timed_out;
+  const bool has_own_end =
+      last.code() != ErrorCode::unavailable && last.code() != ErrorCode::timed_out;
   Error error = has_own_end ? last : retries.first.value_or(last);
   std::string message = error.message();
   if (retries.attempts > 1) {

@@ -147,8 +147,8 @@ void RetryStore::read(std::span<ReadRequest> requests) {
 void RetryStore::stat(std::string object, std::function<void(Result<ObjectInfo>)> done) {
   auto refused = refuse(object);
   if (!refused && !state_->in_flight.enter(1))
-    refused = Error(ErrorCode::closed, "the store is closed")
-                  .at_uri(state_->attempts->describe(object));
+    refused =
+        Error(ErrorCode::closed, "the store is closed").at_uri(state_->attempts->describe(object));
   if (refused) return done(std::move(*refused));
   std::vector<std::unique_ptr<RemoteCall>> calls;
   calls.push_back(std::make_unique<StatCall>(state_, std::move(object), std::move(done)));

@@ -156,8 +156,7 @@ TEST_CASE("a host whose tokens are spent gets one retry a second, and earns them
   for (int i = 0; i < 100; ++i) health.delay(at(0s), 1, false, false, std::nullopt);
   CHECK(health.tokens() == 0);
   std::vector<Clock::Duration> waits;
-  for (int i = 0; i < 5; ++i)
-    waits.push_back(health.delay(at(0s), 1, false, false, std::nullopt));
+  for (int i = 0; i < 5; ++i) waits.push_back(health.delay(at(0s), 1, false, false, std::nullopt));
   for (int i = 0; i < 5; ++i) CHECK(waits[static_cast<std::size_t>(i)] >= (i + 1) * 1s);
   for (int i = 0; i < 10; ++i) health.answered(true, false);
   CHECK(health.tokens() == 10);

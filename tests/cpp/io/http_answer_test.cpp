@@ -65,8 +65,8 @@ TEST_CASE("a range is taken only if it is the one that was asked for") {
                                 "Content-Length: 49"})) == FailureKind::wrong);
   CHECK(kind_of_answer(head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 100-149/1000",
                                 "Content-Type: multipart/byteranges"})) == FailureKind::wrong);
-  const auto encoded = head_of(
-      {"HTTP/1.1 206 OK", "Content-Range: bytes 100-149/1000", "Content-Encoding: gzip"});
+  const auto encoded =
+      head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 100-149/1000", "Content-Encoding: gzip"});
   CHECK(kind_of_answer(encoded) == FailureKind::final);
   CHECK(code_of_answer(encoded) == ErrorCode::unsupported);
 }
@@ -130,28 +130,28 @@ TEST_CASE("each status is what it means") {
     FailureKind kind;
     ErrorCode code;
   };
-  for (const Row& row : std::initializer_list<Row>{
-           {404, FailureKind::final, ErrorCode::not_found},
-           {410, FailureKind::final, ErrorCode::not_found},
-           {401, FailureKind::final, ErrorCode::access_denied},
-           {403, FailureKind::final, ErrorCode::access_denied},
-           {407, FailureKind::final, ErrorCode::access_denied},
-           {412, FailureKind::final, ErrorCode::object_changed},
-           {400, FailureKind::final, ErrorCode::unavailable},
-           {414, FailureKind::final, ErrorCode::unavailable},
-           {501, FailureKind::final, ErrorCode::unsupported},
-           {408, FailureKind::refused, ErrorCode::unavailable},
-           {425, FailureKind::refused, ErrorCode::unavailable},
-           {500, FailureKind::refused, ErrorCode::unavailable},
-           {507, FailureKind::refused, ErrorCode::unavailable},
-           {429, FailureKind::busy, ErrorCode::unavailable},
-           {503, FailureKind::busy, ErrorCode::unavailable},
-           {502, FailureKind::gateway, ErrorCode::unavailable},
-           {504, FailureKind::gateway, ErrorCode::unavailable},
-           {204, FailureKind::wrong, ErrorCode::corrupt_data},
-           {203, FailureKind::wrong, ErrorCode::corrupt_data},
-           {304, FailureKind::wrong, ErrorCode::corrupt_data},
-           {0, FailureKind::wrong, ErrorCode::corrupt_data}}) {
+  for (const Row& row :
+       std::initializer_list<Row>{{404, FailureKind::final, ErrorCode::not_found},
+                                  {410, FailureKind::final, ErrorCode::not_found},
+                                  {401, FailureKind::final, ErrorCode::access_denied},
+                                  {403, FailureKind::final, ErrorCode::access_denied},
+                                  {407, FailureKind::final, ErrorCode::access_denied},
+                                  {412, FailureKind::final, ErrorCode::object_changed},
+                                  {400, FailureKind::final, ErrorCode::unavailable},
+                                  {414, FailureKind::final, ErrorCode::unavailable},
+                                  {501, FailureKind::final, ErrorCode::unsupported},
+                                  {408, FailureKind::refused, ErrorCode::unavailable},
+                                  {425, FailureKind::refused, ErrorCode::unavailable},
+                                  {500, FailureKind::refused, ErrorCode::unavailable},
+                                  {507, FailureKind::refused, ErrorCode::unavailable},
+                                  {429, FailureKind::busy, ErrorCode::unavailable},
+                                  {503, FailureKind::busy, ErrorCode::unavailable},
+                                  {502, FailureKind::gateway, ErrorCode::unavailable},
+                                  {504, FailureKind::gateway, ErrorCode::unavailable},
+                                  {204, FailureKind::wrong, ErrorCode::corrupt_data},
+                                  {203, FailureKind::wrong, ErrorCode::corrupt_data},
+                                  {304, FailureKind::wrong, ErrorCode::corrupt_data},
+                                  {0, FailureKind::wrong, ErrorCode::corrupt_data}}) {
     INFO(row.status);
     CHECK(kind_of_answer(answer(row.status)) == row.kind);
     CHECK(code_of_answer(answer(row.status)) == row.code);
@@ -171,7 +171,8 @@ TEST_CASE("a size comes from HEAD, else from one byte") {
   CHECK(size(head_of({"HTTP/1.1 200 OK"}), true) == -2);
   CHECK(size(head_of({"HTTP/1.1 200 OK", "Content-Length: 9", "Content-Encoding: gzip"}), true) ==
         -2);
-  for (const char* refused : {"HTTP/1.1 403 x", "HTTP/1.1 404 x", "HTTP/1.1 405 x", "HTTP/1.1 501 x"})
+  for (const char* refused :
+       {"HTTP/1.1 403 x", "HTTP/1.1 404 x", "HTTP/1.1 405 x", "HTTP/1.1 501 x"})
     CHECK(size(head_of({refused}), true) == -2);
   CHECK(size(head_of({"HTTP/1.1 410 x"}), true) == -1);
   CHECK(size(head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 0-0/9"}), false) == 9);

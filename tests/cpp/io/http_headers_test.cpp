@@ -24,11 +24,26 @@ TEST_CASE("Content-Range is read as it must be written, and nothing else is") {
   CHECK(parse_content_range("BYTES  0-0/1"));
   CHECK(parse_content_range("bytes 18446744073709551614-18446744073709551614/*")->span->first ==
         18446744073709551614u);
-  for (const char* bad :
-       {"", "bytes", "bytes ", "bytes 0-99", "bytes 0-99/", "bytes -99/100", "bytes 0-/100",
-        "bytes 9-1/100", "bytes 0-100/100", "bytes */*", "bytes a-b/c", "items 0-1/2",
-        "bytes 0-18446744073709551615/*", "bytes 0-99999999999999999999/*", "bytes 0--1/2",
-        "bytes 0-1/2/3", "bytes +0-1/2", "bytes0-1/2", "bytes 0-1/ 2x", "bytes 0x0-0x1/2"}) {
+  for (const char* bad : {"",
+                          "bytes",
+                          "bytes ",
+                          "bytes 0-99",
+                          "bytes 0-99/",
+                          "bytes -99/100",
+                          "bytes 0-/100",
+                          "bytes 9-1/100",
+                          "bytes 0-100/100",
+                          "bytes */*",
+                          "bytes a-b/c",
+                          "items 0-1/2",
+                          "bytes 0-18446744073709551615/*",
+                          "bytes 0-99999999999999999999/*",
+                          "bytes 0--1/2",
+                          "bytes 0-1/2/3",
+                          "bytes +0-1/2",
+                          "bytes0-1/2",
+                          "bytes 0-1/ 2x",
+                          "bytes 0x0-0x1/2"}) {
     INFO(bad);
     CHECK_FALSE(parse_content_range(bad));
   }
@@ -41,9 +56,9 @@ TEST_CASE("dates are read in the three forms") {
   CHECK(parse_http_date("Sun Nov  6 08:49:37 1994") == kTime);
   CHECK(parse_http_date("Thu, 01 Jan 1970 00:00:00 GMT") == 0);
   CHECK(parse_http_date("Tue, 29 Feb 2000 23:59:60 GMT") == 951868800);
-  for (const char* bad : {"", "now", "Sun, 06 Now 1994 08:49:37 GMT", "Sun, 99 Nov 1994 08:49:37",
-                          "Sun, 06 Nov 1994", "06 Nov 1994 08:49:37", "Sun, 06 Nov 1994 25:00:00",
-                          "1700000000", "-1"}) {
+  for (const char* bad :
+       {"", "now", "Sun, 06 Now 1994 08:49:37 GMT", "Sun, 99 Nov 1994 08:49:37", "Sun, 06 Nov 1994",
+        "06 Nov 1994 08:49:37", "Sun, 06 Nov 1994 25:00:00", "1700000000", "-1"}) {
     INFO(bad);
     CHECK_FALSE(parse_http_date(bad));
   }
@@ -68,10 +83,10 @@ TEST_CASE("fields are found in any case, and what contradicts itself is malforme
     INFO(bad);
     CHECK_FALSE(head_of({"HTTP/1.1 200 OK", "Content-Length: 5", bad}).malformed().empty());
   }
-  CHECK_FALSE(head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 0-1/5",
-                       "Content-Range: bytes 2-3/5"})
-                  .malformed()
-                  .empty());
+  CHECK_FALSE(
+      head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 0-1/5", "Content-Range: bytes 2-3/5"})
+          .malformed()
+          .empty());
   CHECK(head_of({"HTTP/1.1 200 OK", "CONTENT-ENCODING: gzip"}).encoded());
   CHECK_FALSE(head_of({"HTTP/1.1 200 OK", "Content-Encoding: Identity"}).encoded());
   CHECK(head_of({"HTTP/1.1 206 OK", "Content-Type: multipart/byteranges; boundary=x"}).multipart());
@@ -85,13 +100,12 @@ TEST_CASE("an entity tag is taken only if it is one, and weak ones are told apar
   CHECK_FALSE(version("ETag: \"abc\"").weak);
   CHECK(version("ETag: W/\"abc\"").weak);
   CHECK(version("Server: none").weak);
-  for (const char* bad : {"ETag: abc", "ETag: \"a\"b\"", "ETag: \"", "ETag: \"a b\"",
-                          "ETag: \"a\r\nX-Evil: 1\""}) {
+  for (const char* bad :
+       {"ETag: abc", "ETag: \"a\"b\"", "ETag: \"", "ETag: \"a b\"", "ETag: \"a\r\nX-Evil: 1\""}) {
     INFO(bad);
     CHECK(version(bad).etag.empty());
   }
-  CHECK(version("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT").mtime_ns ==
-        784111777'000'000'000);
+  CHECK(version("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT").mtime_ns == 784111777'000'000'000);
 }
 
 TEST_CASE("Retry-After is seconds or a date by the server's own clock") {

@@ -93,9 +93,8 @@ TEST_CASE("a slow-down of three seconds is sat out") {
     seams.seed = seed;
     HttpSimulation web({}, seams);
     web.origin.put("/object", pattern(100));
-    web.origin.script([&](const OriginRequest&) {
-      return web.now_s() < 3 ? status(503) : OriginAnswer();
-    });
+    web.origin.script(
+        [&](const OriginRequest&) { return web.now_s() < 3 ? status(503) : OriginAnswer(); });
     CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
   }
 }
@@ -202,9 +201,8 @@ TEST_CASE("502 and 504 count as a host that is down, 500 and 503 do not") {
   for (const int code : {502, 504}) {
     HttpSimulation web;
     web.origin.put("/object", pattern(100));
-    web.origin.script([&](const OriginRequest&) {
-      return web.now_s() < 100 ? status(code) : OriginAnswer();
-    });
+    web.origin.script(
+        [&](const OriginRequest&) { return web.now_s() < 100 ? status(code) : OriginAnswer(); });
     CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
     CHECK(web.io->counters().outages == 1);
   }
@@ -400,14 +398,12 @@ TEST_CASE("a kept connection that the server closed is replaced for nothing") {
   OriginAnswer once;
   once.close_after = true;
   web.origin.script([&](const OriginRequest&) { return once; });
-  for (int i = 0; i < 20; ++i)
-    CHECK(bytes_read(*web.store, "object", 0, 1000) == pattern(1000));
+  for (int i = 0; i < 20; ++i) CHECK(bytes_read(*web.store, "object", 0, 1000) == pattern(1000));
   // Dropped without an answer, at the moment it is used again.
   web.origin.script([&](const OriginRequest& request) {
     OriginAnswer answer;
     answer.drop = request.number % 2 == 0;
     return answer;
   });
-  for (int i = 0; i < 20; ++i)
-    CHECK(bytes_read(*web.store, "object", 0, 1000) == pattern(1000));
+  for (int i = 0; i < 20; ++i) CHECK(bytes_read(*web.store, "object", 0, 1000) == pattern(1000));
 }

@@ -207,8 +207,7 @@ bool ScriptedOrigin::parse(Connection& connection) {
       request.method = line.substr(0, first);
       request.target = line.substr(first + 1, second - first - 1);
     } else if (const auto colon = line.find(':'); colon != std::string::npos) {
-      request.headers[lower(line.substr(0, colon))] =
-          line.substr(std::min(colon + 2, line.size()));
+      request.headers[lower(line.substr(0, colon))] = line.substr(std::min(colon + 2, line.size()));
     }
     at = stop + 2;
   }
@@ -268,8 +267,8 @@ std::string ScriptedOrigin::compose(const OriginRequest& request, const OriginAn
     if (!match.empty() && match != object.etag) {
       status = 412;
       body = "another version";
-    } else if (!answer.ignore_range &&
-               std::sscanf(request.header("range").c_str(), "bytes=%llu-%llu", &first, &last) == 2) {
+    } else if (!answer.ignore_range && std::sscanf(request.header("range").c_str(),
+                                                   "bytes=%llu-%llu", &first, &last) == 2) {
       const std::string total = std::to_string(body.size());
       if (first >= body.size()) {
         status = 416;
@@ -291,8 +290,7 @@ std::string ScriptedOrigin::compose(const OriginRequest& request, const OriginAn
   } else if (!answer.until_close) {
     headers.push_back("Content-Length: " + std::to_string(body.size()));
   }
-  std::string text =
-      "HTTP/1.1 " + std::to_string(status) + " " + reason_of(status) + "\r\n";
+  std::string text = "HTTP/1.1 " + std::to_string(status) + " " + reason_of(status) + "\r\n";
   for (const auto& header : headers) {
     const std::string out = "-" + header.substr(0, header.find(':'));
     if (std::find(answer.headers.begin(), answer.headers.end(), out) == answer.headers.end())
@@ -328,8 +326,8 @@ bool ScriptedOrigin::send(Connection& connection) {
       } else if (connection.segment > 0) {
         size = std::min(size, connection.segment);
       }
-      const auto sent = ::send(connection.fd.get(), connection.out.data() + connection.sent, size,
-                               MSG_NOSIGNAL);
+      const auto sent =
+          ::send(connection.fd.get(), connection.out.data() + connection.sent, size, MSG_NOSIGNAL);
       if (sent < 0 && errno == EAGAIN) return any;
       any = true;
       if (sent < 0) {

@@ -20,7 +20,7 @@ struct OriginRequest {
   std::string target;                          // as it came
   std::map<std::string, std::string> headers;  // names in lower case
   std::size_t connection = 0;                  // which one since the start
-  std::size_t number = 0;                      // how often this method and target were asked, from 1
+  std::size_t number = 0;  // how often this method and target were asked, from 1
   Clock::Time at{};
 
   std::string header(const std::string& name) const {
@@ -31,24 +31,24 @@ struct OriginRequest {
 
 // What to do instead of answering as a good server does. The default is a good server.
 struct OriginAnswer {
-  int status = 0;  // 0: what the request asks for
-  std::vector<std::string> headers;           // added; "-Name" leaves one of the usual ones out
-  std::optional<std::string> body;            // instead of the object's, with its length
-  std::optional<std::string> raw;             // instead of everything
-  bool chunked = false;                       // without Content-Length
-  bool until_close = false;                   // neither length nor chunks
+  int status = 0;                    // 0: what the request asks for
+  std::vector<std::string> headers;  // added; "-Name" leaves one of the usual ones out
+  std::optional<std::string> body;   // instead of the object's, with its length
+  std::optional<std::string> raw;    // instead of everything
+  bool chunked = false;              // without Content-Length
+  bool until_close = false;          // neither length nor chunks
   bool ignore_range = false;
-  std::string extra{};                        // sent behind the body
-  std::optional<std::size_t> cut_at{};        // of the body: then the connection is closed
-  std::optional<std::size_t> stall_at{};      // of the body: then nothing comes any more
-  bool reset = false;                         // a cut is a reset
-  bool silent = false;                        // no answer at all
-  bool drop = false;                          // closes without an answer
-  bool close_after = false;                   // closes after the answer, unannounced
-  std::size_t segment = 0;                    // bytes of the body per send; 0: all
-  bool segment_head = false;                  // of the head, too
-  Clock::Duration delay{};                    // before the first byte
-  Clock::Duration between{};                  // segments
+  std::string extra{};                    // sent behind the body
+  std::optional<std::size_t> cut_at{};    // of the body: then the connection is closed
+  std::optional<std::size_t> stall_at{};  // of the body: then nothing comes any more
+  bool reset = false;                     // a cut is a reset
+  bool silent = false;                    // no answer at all
+  bool drop = false;                      // closes without an answer
+  bool close_after = false;               // closes after the answer, unannounced
+  std::size_t segment = 0;                // bytes of the body per send; 0: all
+  bool segment_head = false;              // of the head, too
+  Clock::Duration delay{};                // before the first byte
+  Clock::Duration between{};              // segments
 };
 
 // A web server whose every answer a test can change. HTTP/1.1, on 127.0.0.1. It does
@@ -78,7 +78,7 @@ class ScriptedOrigin {
   std::size_t requests() const { return log().size(); }
   std::size_t connections() const;  // accepted since the start
   std::size_t open_connections() const;
-  std::uint64_t sent() const;       // bytes of bodies given to the kernel, heads included
+  std::uint64_t sent() const;  // bytes of bodies given to the kernel, heads included
 
   // Does what is due, waits at most so long for something. False: there was nothing.
   bool step(int wait_ms);

@@ -22,8 +22,8 @@ class Reads {
                       ObjectVersion expected = {}, StopToken stop = {}) {
     const std::size_t index = outcomes_.size();
     outcomes_.emplace_back();
-    ReadRequest request{std::move(object), offset, out, std::move(expected), std::move(stop),
-                        {},                {}};
+    ReadRequest request{std::move(object), offset, out, std::move(expected),
+                        std::move(stop),   {},     {}};
     request.done = [this, index](Result<ReadOutcome> outcome) {
       const std::lock_guard lock(mutex_);
       ++calls_;
