@@ -62,7 +62,8 @@ struct Batch {
   bool in_order = false;  // it took its step of the order; false: an error outside of it
   std::uint64_t epoch = 0;
   std::uint64_t next_cursor = 0;  // of the global order, after this step
-  bool last = false;              // of this rank's epoch
+  Sampler::GroupPlace group;      // that holds next_cursor, where shards are streamed
+  bool last = false;              // of this rank's epoch, as far as that is known
   std::uint64_t rows = 0;
   std::vector<BatchField> fields;
   std::vector<std::uint64_t> samples;  // index of each row
@@ -84,8 +85,9 @@ class Prefetcher {
 
   // Begins a pass at `cursor` of `epoch`; it ends with the `epochs`-th epoch. What was
   // in flight is cancelled. Costs O(1) (`window`: O(shards)). With 0 epochs nothing is
-  // read.
-  virtual Result<void> seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs) = 0;
+  // read. `group`: the one that holds the cursor, where the counts of shards are not known.
+  virtual Result<void> seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs,
+                            Sampler::GroupPlace group = {}) = 0;
   // Begins the next pass of `epochs` epochs where the last one ended. Its first two
   // batches were made ahead, so that a trainer does not wait at the border.
   virtual void go_on(std::uint64_t epochs) = 0;

@@ -42,6 +42,10 @@ class Sampler {
   static Sampler window(std::vector<std::uint64_t> shard_counts, std::uint64_t seed,
                         std::uint64_t window);
 
+  // The same where the counts of shards are still to come: its order is a ShardOrder that
+  // grows. size() is Format::kUnknownSize.
+  static Sampler window_of_unknown(std::uint64_t seed, std::uint64_t window);
+
   std::uint64_t size() const { return n_; }
   std::uint64_t seed() const { return seed_; }
   ShuffleMode mode() const { return mode_; }

@@ -6,6 +6,7 @@
 
 #include "data/mix.h"
 #include "data/permutation.h"
+#include "headpond/format.h"
 #include "headpond/shard_order.h"
 
 namespace headpond {
@@ -53,6 +54,12 @@ Sampler Sampler::window(std::vector<std::uint64_t> shard_counts, std::uint64_t s
   sampler.window_ = window;
   sampler.shard_counts_ =
       std::make_shared<const std::vector<std::uint64_t>>(std::move(shard_counts));
+  return sampler;
+}
+
+Sampler Sampler::window_of_unknown(std::uint64_t seed, std::uint64_t window) {
+  Sampler sampler(ShuffleMode::window, Format::kUnknownSize, seed);
+  sampler.window_ = window;
   return sampler;
 }
 

@@ -286,22 +286,35 @@ class IndexBuilder {
   TarSkipped skipped_;
 };
 
-// Bytes from the first that is not zero behind the end mark to the end of the
-// file: another archive, say. Looks at 16 MiB at most.
-Result<std::uint64_t> count_behind_end(std::uint64_t from, std::uint64_t size,
-                                       const TarWalker::Read& read) {
-  std::vector<std::byte> buffer;
-  const std::uint64_t stop = std::min(size, from + (std::uint64_t{16} << 20));
-  for (std::uint64_t at = from; at < stop; at += buffer.size()) {
-    buffer.resize(std::min<std::uint64_t>(64u << 10, stop - at));
-    if (auto done = read(at, buffer); !done) return std::move(done).error();
-    const auto found =
-        std::find_if(buffer.begin(), buffer.end(), [](std::byte b) { return b != std::byte{0}; });
-    if (found != buffer.end())
-      return size - at - static_cast<std::uint64_t>(found - buffer.begin());
+// Looks for bytes that are not zero behind the end mark (another archive, say), 16 MiB at
+// most. Can be called again after an error of `read`: it goes on where it stopped.
+class TailScan {
+ public:
+  void begin(std::uint64_t from, std::uint64_t size) {
+    at_ = from;
+    size_ = size;
+    stop_ = std::min(size, from + (std::uint64_t{16} << 20));
   }
-  return std::uint64_t{0};
-}
+  std::uint64_t position() const { return at_; }
+
+  // Bytes from the first that is not zero to the end of the file.
+  Result<std::uint64_t> run(const TarWalker::Read& read) {
+    while (at_ < stop_) {
+      buffer_.resize(std::min<std::uint64_t>(64u << 10, stop_ - at_));
+      if (auto done = read(at_, buffer_); !done) return std::move(done).error();
+      const auto found = std::find_if(buffer_.begin(), buffer_.end(),
+                                      [](std::byte b) { return b != std::byte{0}; });
+      if (found != buffer_.end())
+        return size_ - at_ - static_cast<std::uint64_t>(found - buffer_.begin());
+      at_ += buffer_.size();
+    }
+    return std::uint64_t{0};
+  }
+
+ private:
+  std::uint64_t at_ = 0, size_ = 0, stop_ = 0;
+  std::vector<std::byte> buffer_;
+};
 
 }  // namespace
 
@@ -321,6 +334,7 @@ struct TarIndexing::State {
   std::uint64_t available = 0;
   bool starved = false;  // the last error says only that bytes are missing
   bool walked = false;
+  TailScan tail;
   const TarWalker::Read read;
   TarWalker walker;
   IndexBuilder builder;
@@ -331,7 +345,9 @@ TarIndexing::TarIndexing(std::uint64_t shard_bytes, const Digest& version, TarWa
 TarIndexing::~TarIndexing() = default;
 TarIndexing::TarIndexing(TarIndexing&&) noexcept = default;
 
-std::uint64_t TarIndexing::needed() const { return state_->walker.position(); }
+std::uint64_t TarIndexing::needed() const {
+  return state_->walked ? state_->tail.position() : state_->walker.position();
+}
 
 Result<std::optional<std::vector<std::byte>>> TarIndexing::advance(std::uint64_t available,
                                                                    std::uint64_t members) {
@@ -345,12 +361,15 @@ Result<std::optional<std::vector<std::byte>>> TarIndexing::advance(std::uint64_t
     const auto more = s.walker.next(member);
     if (!more && s.starved) return std::nullopt;
     if (!more) return more.error();
-    s.walked = !*more;
-    if (s.walked) break;
+    if (!*more) {
+      s.walked = true;
+      s.tail.begin(s.walker.end_offset(), s.bytes);
+      break;
+    }
     if (auto added = s.builder.add(member); !added) return std::move(added).error();
   }
   s.starved = false;
-  const auto behind = count_behind_end(s.walker.end_offset(), s.bytes, s.read);
+  const auto behind = s.tail.run(s.read);
   if (!behind && s.starved) return std::nullopt;
   if (!behind) return behind.error();
   return s.builder.finish(s.bytes, s.version, s.walker.end_marked(), *behind);

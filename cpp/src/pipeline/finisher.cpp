@@ -57,6 +57,7 @@ class Finisher {
     batch.in_order = true;
     batch.epoch = job_.epoch;
     batch.next_cursor = job_.step.next;
+    batch.group = job_.group;
     batch.last = job_.last;
     if (auto error = settle_errors(finished)) {
       batch.error = std::move(*error);

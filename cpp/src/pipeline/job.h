@@ -11,6 +11,7 @@
 #include "headpond/byte_budget.h"
 #include "headpond/format.h"
 #include "headpond/prefetcher.h"
+#include "headpond/sampler.h"
 #include "headpond/slab.h"
 #include "headpond/steps.h"
 
@@ -54,8 +55,11 @@ struct Job {
   std::uint64_t ticket = 0;
   std::uint64_t run = 0;  // the prefetcher's seek that it belongs to
   std::uint64_t epoch = 0;
+  Steps steps;  // its n is the epoch's size where the step reaches it
   Steps::Step step;
-  bool last = false;  // of this rank's epoch
+  bool last = false;                              // of this rank's epoch, as far as that is known
+  Sampler::GroupPlace group;                      // that holds the position behind the step
+  std::vector<std::shared_ptr<const void>> held;  // memory that its rows are copied from
 
   // The plan: samples of the rows, extents per stored field and row, sizes.
   std::uint32_t rows = 0;
@@ -93,6 +97,7 @@ struct Job {
   // As new, with the memory of its lists.
   void reset() {
     slab.reset();
+    held.clear();
     record_bytes = 0;
     next_row = 0;
     finished.reset();

@@ -62,14 +62,16 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
         store_(std::move(store)),
         slabs_(SlabPool::make()),
         buffers_(SlabPool::make()),
-        reader_(recipe_, store_, buffers_),
         prefetch_bytes_(recipe_->spec().prefetch_bytes != 0
                             ? recipe_->spec().prefetch_bytes
-                            : std::min(engine_->budget().limit() / 2, kPrefetchBytesMax)) {}
+                            : std::min(engine_->budget().limit() / 2, kPrefetchBytesMax)),
+        shards_(make_shard_stream()),
+        reader_(recipe_, store_, buffers_, shards_ == nullptr ? nullptr : &shards_->held()) {}
 
   // --- consumer ---
 
-  Result<void> seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs) override {
+  Result<void> seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs,
+                    Sampler::GroupPlace group) override {
     if (!engine_->is_ours()) return forked();
     halt();
     const std::lock_guard lock(mutex_);
@@ -77,7 +79,10 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     halting_ = false;
     ++run_;
     stop_source_ = StopSource();
-    stream_.start(recipe_->spec(), epoch, cursor);
+    const Sampler& sampler = recipe_->spec().sampler;
+    if (shards_ != nullptr && sampler.size() != Format::kUnknownSize)
+      group = sampler.group_at(epoch, cursor);
+    stream_.start(recipe_->spec(), shards_, epoch, cursor, group);
     if (epochs == 0) stream_.stop();
     pass_stop_ = epoch + std::min(epochs, kEpochsMax);
     failure_.reset();
@@ -114,6 +119,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       --finished_jobs_;
       jobs_bytes_ -= job->bytes;
       credit = std::move(job->credit);
+      if (shards_ != nullptr) ++releasing_;
       batch = hand_out(*job);
       // Its lists serve again, its memory is the caller's alone; a read's completion
       // may have yet to let go of it.
@@ -125,6 +131,10 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       wake = std::exchange(blocked_, blocked_ && !has_room()) && !blocked_;
     }
     credit.release();
+    if (shards_ != nullptr) {
+      const std::lock_guard lock(mutex_);
+      wake = (--releasing_ == 0 && jobs_.empty()) || wake;  // shards may be waited for
+    }
     if (wake) engine_->scheduler().wake();
     return batch;
   }
@@ -205,7 +215,9 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::string describe_wait() const override {
     const std::lock_guard lock(mutex_);
     if (jobs_.empty())
-      return unfunded_ != nullptr ? "memory: the budget is used up" : "the plan of the next batch";
+      return unfunded_ != nullptr ? "memory: the budget is used up"
+             : shards_ != nullptr ? shards_->describe()
+                                  : "the plan of the next batch";
     const Job& job = *jobs_.front();
     if (job.slab == nullptr) return "memory for the batch";
     const auto left = std::to_string(job.remaining.load());
@@ -250,6 +262,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
         complete(std::move(ready.job), 1);
       }
       return true;
+    }
+    if (shards_ != nullptr) {
+      // Its completions only note what arrived: what is next must be found at once.
+      lock.unlock();
+      if (shards_->work()) return true;
+      lock.lock();
+      if (halting_) return false;
     }
     if (!claimable_.empty()) {
       std::shared_ptr<Job> job = claimable_.front();
@@ -324,15 +343,17 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       source = stop_source_;
     }
     source.request_stop();  // without the lock: a store may complete reads inside
+    if (shards_ != nullptr) shards_->cancel();
     consumer_.notify_all();
     engine_->scheduler().detach(*this);
+    const bool shards_drained = shards_ == nullptr || shards_->drain(kStopLimit);
     std::deque<std::shared_ptr<Job>> dropped;  // their credits come back without the lock
     std::shared_ptr<Job> unfunded;
     {
       std::unique_lock lock(mutex_);
       const bool drained =
           drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
-      if (!drained) {
+      if (!drained || !shards_drained) {
         // Their completions may still come, and find this here until the last one.
         abandoned_ = shared_from_this();
         reads_stuck_ += std::exchange(reads_in_flight_, 0);
@@ -420,6 +441,34 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     return job;
   }
 
+  // The bytes of whole shards come first where their samples are mixed.
+  std::shared_ptr<ShardStream> make_shard_stream() {
+    const LoaderSpec& spec = recipe_->spec();
+    const bool mixed = spec.sampler.mode() == ShuffleMode::window;
+    const bool unknown = spec.sampler.size() == Format::kUnknownSize;
+    if (spec.dataset->format().shards() == nullptr || (!mixed && !unknown)) return nullptr;
+    const std::uint64_t limit = engine_->budget().limit();
+    ShardStream::Setup setup;
+    setup.dataset = spec.dataset;
+    setup.store = store_;
+    setup.budget = &engine_->budget();
+    setup.held_bytes_max = limit - std::min(prefetch_bytes_, limit / 8);
+    setup.buffers = buffers_;
+    setup.log = engine_->log();
+    setup.wake = [engine = engine_.get()] { engine->scheduler().wake(); };
+    return std::make_shared<ShardStream>(std::move(setup));
+  }
+
+  // Of the next step; the stream wakes a worker when that may have changed.
+  bool shards_are_ready() {
+    if (shards_ == nullptr) return true;
+    if (stream_.epoch() >= pass_stop_) return false;  // the next pass may never come
+    const bool ready = stream_.ready(recipe_->spec().sampler, jobs_.empty() && releasing_ == 0);
+    if (auto error = shards_->error()) failure_ = std::move(error);
+    if (failure_ || stream_.done() || stream_.epoch() >= pass_stop_) consumer_.notify_all();
+    return ready && !failure_;
+  }
+
   // Plans the next batch; one worker at a time, so that credits are taken in order.
   bool plan(std::unique_lock<std::mutex>& lock) {
     if (unfunded_ == nullptr && stream_.done()) return false;
@@ -432,6 +481,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
       blocked_ = true;
       return false;
     }
+    if (unfunded_ == nullptr && !shards_are_ready()) return false;
     planning_ = true;
     const auto rank = jobs_.empty() ? ByteBudget::Rank::oldest : ByteBudget::Rank::later;
     std::shared_ptr<Job> job = std::move(unfunded_);
@@ -658,6 +708,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     Finished finished;
     auto thrown = guarded([&] { finished = finish(*recipe_, *job); });
     if (thrown) finished = failed_job(*job, *std::move(thrown));
+    job->held.clear();
     bool notify = false;
     {
       const std::lock_guard lock(mutex_);
@@ -714,8 +765,9 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   const std::shared_ptr<Store> store_;
   const std::shared_ptr<SlabPool> slabs_;
   const std::shared_ptr<SlabPool> buffers_;  // of records on their way
-  const RowReader reader_;
   const std::uint64_t prefetch_bytes_;
+  const std::shared_ptr<ShardStream> shards_;  // null: records are read by range
+  const RowReader reader_;
 
   mutable std::mutex mutex_;  // everything below
   std::condition_variable consumer_;
@@ -735,6 +787,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   std::uint64_t reads_in_flight_ = 0;
   std::uint64_t reads_stuck_ = 0;           // not back when halt() gave up on them
   std::uint64_t first_run_waited_for_ = 0;  // reads of earlier runs are the stuck ones
+  std::uint64_t releasing_ = 0;             // batches taken whose credit is on its way back
   bool planning_ = false;
   bool worker_wants_wake_ = false;
   bool blocked_ = false;  // planning stopped at the prefetch limit

@@ -67,7 +67,9 @@ Result<std::shared_ptr<const Recipe>> Recipe::make(LoaderSpec spec) {
     return Error(ErrorCode::invalid_argument,
                  "batch size " + std::to_string(spec.steps.batch) + " is too large");
   }
-  if (spec.sampler.size() != spec.dataset->size() || spec.steps.n != spec.dataset->size()) {
+  const bool counts_come = spec.sampler.size() == Format::kUnknownSize;
+  if (spec.sampler.size() != spec.steps.n ||
+      (!counts_come && spec.steps.n != spec.dataset->size())) {
     return Error(ErrorCode::internal,
                  "sampler, steps and dataset disagree about the number of samples");
   }
@@ -160,7 +162,7 @@ void Recipe::assign_parts() {
 }
 
 void Recipe::plan(Job& job, const EpochOrder& order) const {
-  const auto& steps = spec_.steps;
+  const auto& steps = job.steps;
   const auto rows = static_cast<std::uint32_t>(job.step.rows);
   job.rows = rows;
   job.samples.resize(rows);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "headpond/store.h"
+#include "pipeline/held_shard.h"
 #include "pipeline/job.h"
 #include "pipeline/recipe.h"
 
@@ -31,9 +32,13 @@ struct ColdRead {
 // as a list of reads. Immutable; safe from any thread.
 class RowReader {
  public:
+  // `held` may be null: whole shards in memory, which come before the store.
   RowReader(std::shared_ptr<const Recipe> recipe, std::shared_ptr<Store> store,
-            std::shared_ptr<SlabPool> buffers)
-      : recipe_(std::move(recipe)), store_(std::move(store)), buffers_(std::move(buffers)) {}
+            std::shared_ptr<SlabPool> buffers, const HeldShards* held)
+      : recipe_(std::move(recipe)),
+        store_(std::move(store)),
+        buffers_(std::move(buffers)),
+        held_(held) {}
 
   // Reads and decodes what is in memory of rows [first, last); failures go to the
   // job. Returns the reads for the rest; rows named there are not done yet.
@@ -64,6 +69,7 @@ class RowReader {
   std::shared_ptr<const Recipe> recipe_;
   std::shared_ptr<Store> store_;
   std::shared_ptr<SlabPool> buffers_;
+  const HeldShards* held_;
 };
 
 }  // namespace headpond

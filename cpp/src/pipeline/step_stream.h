@@ -7,17 +7,27 @@
 #include "headpond/sampler.h"
 #include "headpond/steps.h"
 #include "pipeline/job.h"
+#include "pipeline/shard_stream.h"
 
 namespace headpond {
 
-// Where planning stands: the steps of epochs, one after another without an end. A value.
+// Where planning stands: the steps of epochs, one after another without an end.
+//
+// With a shard stream the order is known as far as the stream has come, and how many
+// samples there are only at the epoch's end.
 class StepStream {
  public:
-  void start(const LoaderSpec& spec, std::uint64_t epoch, std::uint64_t cursor) {
+  // `shards` may be null; `group` is the one that holds `cursor`.
+  void start(const LoaderSpec& spec, std::shared_ptr<ShardStream> shards, std::uint64_t epoch,
+             std::uint64_t cursor, Sampler::GroupPlace group) {
+    shards_ = std::move(shards);
     steps_ = spec.steps;
+    n_is_known_ = steps_.n != Format::kUnknownSize;
     epoch_ = epoch;
     cursor_ = cursor;
+    group_ = group;
     order_ = nullptr;
+    if (!n_is_known_) steps_.n = kMany;
     done_ = !steps_.at(0);  // too few samples for any batch
     skip_finished_epoch();
   }
@@ -26,28 +36,69 @@ class StepStream {
   // Of the next step.
   std::uint64_t epoch() const { return epoch_; }
 
-  // The next step; not to be called when done.
+  // Is the next step known, and what it reads there? False also when the epoch turned out
+  // to be over. `starving`: nothing else is in flight for a consumer that waits.
+  bool ready(const Sampler& sampler, bool starving) {
+    if (shards_ == nullptr) return true;
+    if (order_ == nullptr) {
+      shards_->start(sampler, epoch_, group_, may_wrap());
+      order_ = shards_->order();
+    }
+    const std::uint64_t all = steps_.world * steps_.batch;
+    const bool is =
+        shards_->ready({cursor_, cursor_ + all, cursor_ + all + least_step() - 1, starving});
+    if (n_is_known_ || !shards_->order()->complete()) return is;
+    steps_.n = shards_->order()->known();
+    if (!steps_.at(0)) done_ = true;
+    if (steps_.at(cursor_)) return is;
+    skip_finished_epoch();
+    return false;
+  }
+
+  // The next step; not to be called when done, nor before it is ready.
   void take(const Sampler& sampler, Job& job, std::shared_ptr<const EpochOrder>& order) {
     if (order_ == nullptr) order_ = sampler.order(epoch_);
     job.epoch = epoch_;
+    job.steps = steps_;
     job.step = *steps_.at(cursor_);
     order = order_;
     cursor_ = job.step.next;
     job.last = !steps_.at(cursor_).has_value();
+    if (shards_ != nullptr) {
+      job.held = shards_->hold(job.step.cursor, job.step.next);
+      job.group = shards_->order()->place_of(cursor_);
+    }
     skip_finished_epoch();
   }
 
  private:
+  static constexpr std::uint64_t kMany = std::uint64_t{1} << 62;
+
+  // How many positions make another step.
+  std::uint64_t least_step() const {
+    if (steps_.drop_last) return steps_.world * steps_.batch;
+    return steps_.uneven == Uneven::drop ? steps_.world : 1;
+  }
+  // May the last step take rows of the epoch's start?
+  bool may_wrap() const {
+    return steps_.world > 1 && steps_.uneven == Uneven::pad && !steps_.drop_last;
+  }
+
   void skip_finished_epoch() {
     if (done_ || steps_.at(cursor_)) return;
     ++epoch_;
     cursor_ = 0;
+    group_ = {};
     order_ = nullptr;
+    if (!n_is_known_) steps_.n = kMany;
   }
 
+  std::shared_ptr<ShardStream> shards_;
   Steps steps_;
+  bool n_is_known_ = true;
   std::uint64_t epoch_ = 0;
   std::uint64_t cursor_ = 0;
+  Sampler::GroupPlace group_;
   bool done_ = true;
   std::shared_ptr<const EpochOrder> order_;
 };

@@ -67,7 +67,7 @@ TEST_CASE("Manifest: what was put in comes out, built and loaded, for sizes roun
   }
 }
 
-TEST_CASE("Manifest: the same name twice, an empty name and an unknown size are refused") {
+TEST_CASE("Manifest: the same name twice, and an empty name are refused") {
   const Uri root = *Uri::parse("/r");
   CHECK(Manifest::build(root, {object("a"), object("b"), object("a")})
             .error()

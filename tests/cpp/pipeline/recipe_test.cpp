@@ -42,6 +42,7 @@ TEST_CASE("Recipe: varying rows get slots of their size, padded ones equal slots
     const auto recipe = Recipe::make(spec);
     REQUIRE(recipe);
     Job job;
+    job.steps = (*recipe)->spec().steps;
     job.step = {.cursor = 0, .rows = 3, .valid = 3, .next = 3};
     (*recipe)->plan(job, *spec.sampler.order(0));
     CHECK(job.slots == (padded ? std::vector<std::uint64_t>{0, 5, 10, 15}

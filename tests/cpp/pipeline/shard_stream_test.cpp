@@ -1,0 +1,346 @@
+// Epochs over shards that are read as a whole, with and without known counts.
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "fixtures.h"
+#include "support/faulty_store.h"
+#include "support/tar_writer.h"
+#include "support/temp_dir.h"
+#include "support/wrapped_store.h"
+
+namespace headpond {
+namespace {
+
+using Counts = std::vector<std::uint64_t>;
+using Catch::Matchers::ContainsSubstring;
+
+// A store behind a network: nothing is in memory; counts what is read.
+class FarStore final : public WrappedStore {
+ public:
+  using WrappedStore::WrappedStore;
+  void read(std::span<ReadRequest> requests) override {
+    for (const auto& request : requests) bytes += request.out.size();
+    inner().read(requests);
+  }
+  Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>,
+                               Wait) override {
+    return std::size_t{0};
+  }
+  bool is_remote() const override { return true; }
+  void close() override {}  // it serves several engines
+
+  std::atomic<std::uint64_t> bytes{0};
+};
+
+std::string shard_name(std::uint64_t shard) { return "s" + std::to_string(100 + shard) + ".tar"; }
+
+std::string content_of(std::uint64_t shard, std::uint64_t row, std::uint64_t bytes) {
+  std::string content = std::to_string(shard) + "/" + std::to_string(row) + ":";
+  content.resize(std::max<std::size_t>(content.size(), bytes), static_cast<char>('a' + row % 26));
+  return content;
+}
+
+struct Far {
+  std::shared_ptr<MemoryStore> memory = std::make_shared<MemoryStore>();
+  std::shared_ptr<FarStore> store = std::make_shared<FarStore>(memory);
+  std::uint64_t bytes = 0;
+  std::uint64_t samples = 0;
+
+  explicit Far(const Counts& counts, std::uint64_t sample_bytes = 100) {
+    for (std::uint64_t shard = 0; shard < counts.size(); ++shard) {
+      TarWriter tar;
+      for (std::uint64_t row = 0; row < counts[shard]; ++row) {
+        const std::string key = "k" + std::to_string(shard) + "-" + std::to_string(row);
+        tar.file(key + ".bin", content_of(shard, row, sample_bytes + row % 7));
+        tar.file(key + ".cls", std::to_string(row));
+      }
+      put(shard, tar.end().bytes());
+      samples += counts[shard];
+    }
+  }
+  void put(std::uint64_t shard, const std::string& tar) {
+    const auto all = std::as_bytes(std::span(tar));
+    memory->put(shard_name(shard), {all.begin(), all.end()});
+    bytes += tar.size();
+  }
+};
+
+std::shared_ptr<Engine> engine_with(const Far& far, std::uint64_t memory = 64 << 20,
+                                    unsigned threads = 2) {
+  auto engine = small_engine(threads, memory);
+  engine->stores().add("far", [store = far.store](const Uri&) -> Result<std::shared_ptr<Store>> {
+    return std::shared_ptr<Store>(store);
+  });
+  return engine;
+}
+
+std::shared_ptr<const Dataset> open_far(Engine& engine, std::uint64_t shards,
+                                        const std::string& index_folder = "") {
+  OpenContext context;
+  context.stores = &engine.stores();
+  context.index_folder = index_folder;
+  Source source;
+  for (std::uint64_t shard = 0; shard < shards; ++shard)
+    source.paths.push_back("far://host/" + shard_name(shard));
+  auto dataset = open_webdataset(source, context);
+  REQUIRE(dataset);
+  return *dataset;
+}
+
+LoaderSpec window_spec(std::shared_ptr<const Dataset> dataset, std::uint64_t window,
+                       std::uint64_t batch) {
+  LoaderSpec spec;
+  const auto counts = dataset->format().shard_counts();
+  spec.sampler = dataset->size_is_known() ? Sampler::window(counts, 7, window)
+                                          : Sampler::window_of_unknown(7, window);
+  spec.steps.n = spec.sampler.size();
+  spec.steps.batch = batch;
+  spec.fields = {plan_of(FieldPlan::Kind::stored, "bin", 0)};
+  spec.dataset = std::move(dataset);
+  return spec;
+}
+
+std::vector<std::string> rows_of(const Batch& batch) {
+  REQUIRE(!batch.error);
+  const BatchField& data = field(batch, "bin");
+  std::vector<std::string> rows;
+  for (std::uint64_t row = 0; row < batch.rows; ++row) {
+    const auto* first = reinterpret_cast<const char*>(data.data);
+    const std::string text(first + data.offsets[row], first + data.offsets[row + 1]);
+    rows.push_back(text.substr(0, text.find(':')));
+  }
+  return rows;
+}
+
+std::vector<std::string> rows_of(const std::vector<Batch>& batches) {
+  std::vector<std::string> all;
+  for (const auto& batch : batches) {
+    for (auto& row : rows_of(batch)) all.push_back(std::move(row));
+  }
+  return all;
+}
+
+std::shared_ptr<Prefetcher> made(const std::shared_ptr<Engine>& engine, LoaderSpec spec) {
+  auto prefetcher = Prefetcher::make(engine, std::move(spec));
+  REQUIRE(prefetcher);
+  return *prefetcher;
+}
+
+// "shard/row" in the order of an epoch, from the counts alone.
+std::vector<std::string> expected_rows(const Counts& counts, std::uint64_t window,
+                                       std::uint64_t epoch) {
+  std::vector<std::string> names;
+  for (std::uint64_t shard = 0; shard < counts.size(); ++shard) {
+    for (std::uint64_t row = 0; row < counts[shard]; ++row)
+      names.push_back(std::to_string(shard) + "/" + std::to_string(row));
+  }
+  std::vector<std::uint64_t> order(names.size());
+  Sampler::window(counts, 7, window).order(epoch)->indices(0, 1, order);
+  std::vector<std::string> rows;
+  for (const auto index : order) rows.push_back(names[index]);
+  return rows;
+}
+
+TEST_CASE("Shards: an epoch without an index is the epoch with one, and reads each byte once") {
+  const Counts counts{30, 5, 0, 41, 17, 60, 1, 22};
+  for (const std::uint64_t window : {1u, 40u, 1000u}) {
+    for (const std::uint64_t batch : {1u, 7u, 64u}) {
+      const Far far(counts);
+      const auto engine = engine_with(far);
+      const auto dataset = open_far(*engine, counts.size());
+      CHECK(!dataset->size_is_known());
+      const auto opening = far.store->bytes.load();
+      const auto prefetcher = made(engine, window_spec(dataset, window, batch));
+      for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        REQUIRE(prefetcher->seek(epoch, 0, 1));
+        CHECK(rows_of(drain(*prefetcher)) == expected_rows(counts, window, epoch));
+        CHECK(far.store->bytes - opening == far.bytes * (epoch + 1));
+      }
+      CHECK(dataset->size() == far.samples);
+    }
+  }
+}
+
+TEST_CASE("Shards: passes flow into each other") {
+  const Counts counts{9, 8, 7, 6};
+  const Far far(counts);
+  const auto engine = engine_with(far);
+  const auto prefetcher = made(engine, window_spec(open_far(*engine, 4), 10, 4));
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+    if (epoch > 0) prefetcher->go_on(1);
+    CHECK(rows_of(drain(*prefetcher)) == expected_rows(counts, 10, epoch));
+  }
+}
+
+TEST_CASE("Shards: the first batch comes after the first group, not after all shards") {
+  const Counts counts(20, 10);
+  const Far far(counts, 200'000);
+  const auto engine = engine_with(far, 512 << 20);
+  const auto dataset = open_far(*engine, counts.size());
+  const auto opening = far.store->bytes.load();
+  auto spec = window_spec(dataset, 10, 2);
+  spec.prefetch_bytes = 1 << 20;
+  const auto prefetcher = made(engine, std::move(spec));
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  REQUIRE(next(*prefetcher));
+  CHECK(far.store->bytes - opening < far.bytes);
+  CHECK(!dataset->size_is_known());
+}
+
+TEST_CASE("Shards: every stop resumes exactly, with and without an index") {
+  const Counts counts{6, 0, 5, 9, 3, 8};
+  const std::uint64_t batch = 4;
+  const Far far(counts);
+  const auto expected = expected_rows(counts, 8, 2);
+  const TempDir folder;
+  std::vector<Sampler::GroupPlace> places{{}};
+  {
+    const auto engine = engine_with(far);
+    const auto prefetcher = made(engine, window_spec(open_far(*engine, counts.size()), 8, batch));
+    REQUIRE(prefetcher->seek(2, 0, 1));
+    for (const auto& one : drain(*prefetcher)) places.push_back(one.group);
+  }
+  REQUIRE(places.size() == 9);
+  for (const bool index : {false, true}) {
+    for (std::uint64_t step = 0; step < places.size(); ++step) {
+      const auto engine = engine_with(far);
+      const auto dataset = open_far(*engine, counts.size(), index ? folder.path() : "");
+      const auto prefetcher = made(engine, window_spec(dataset, 8, batch));
+      const auto cursor = std::min<std::uint64_t>(step * batch, expected.size());
+      REQUIRE(prefetcher->seek(2, cursor, 1, places[step]));
+      CHECK(rows_of(drain(*prefetcher)) ==
+            std::vector<std::string>(expected.begin() + static_cast<std::ptrdiff_t>(cursor),
+                                     expected.end()));
+    }
+  }
+}
+
+TEST_CASE("Shards: ranks share an epoch without an index as with one, from any stop") {
+  const Counts counts{6, 5, 9, 3, 8, 2};
+  const Far far(counts);
+  const auto known = expected_rows(counts, 8, 0);
+  for (const auto uneven : {Uneven::pad, Uneven::drop, Uneven::allow}) {
+    for (const bool drop_last : {false, true}) {
+      for (const std::uint64_t world : {2u, 3u}) {
+        for (std::uint64_t rank = 0; rank < world; ++rank) {
+          Steps steps{known.size(), 3, world, rank, drop_last, uneven};
+          const auto engine = engine_with(far);
+          auto spec = window_spec(open_far(*engine, counts.size()), 8, 3);
+          spec.steps = steps;
+          spec.steps.n = spec.sampler.size();
+          const auto prefetcher = made(engine, spec);
+          Sampler::GroupPlace group;
+          for (std::uint64_t cursor = 0;;) {
+            std::vector<std::string> expected;
+            auto step = steps.at(cursor);
+            for (; step; step = steps.at(step->next)) {
+              for (std::uint64_t row = 0; row < step->rows; ++row)
+                expected.push_back(known[steps.position(*step, row)]);
+            }
+            REQUIRE(prefetcher->seek(0, cursor, 1, group));
+            const auto batches = drain(*prefetcher);
+            CHECK(rows_of(batches) == expected);
+            if (batches.empty()) break;
+            cursor = batches.front().next_cursor;
+            group = batches.front().group;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "Shards: groups larger than the memory give the exact epoch, each byte read twice at most") {
+  const Counts counts(12, 40);
+  const Far far(counts, 20'000);
+  for (const std::uint64_t memory : {far.bytes / 4, far.bytes / 2, far.bytes}) {
+    const auto engine = engine_with(far, memory);
+    const auto dataset = open_far(*engine, counts.size());
+    const auto opening = far.store->bytes.load();
+    auto spec = window_spec(dataset, 1'000'000, 8);
+    const auto prefetcher = made(engine, spec);
+    REQUIRE(prefetcher->seek(0, 0, 1));
+    CHECK(rows_of(drain(*prefetcher)) == expected_rows(counts, 1'000'000, 0));
+    CHECK(far.store->bytes - opening <= far.bytes * 41 / 20);
+    CHECK(engine->status().memory_peak <= memory + (8 << 20));
+  }
+}
+
+TEST_CASE("Shards: two groups within the memory are read once") {
+  const Counts counts(16, 40);
+  const Far far(counts, 20'000);
+  const auto memory = far.bytes * 5 / 16;
+  const auto engine = engine_with(far, memory);  // two groups, of two shards each: 4 / 16
+  const auto dataset = open_far(*engine, counts.size());
+  const auto opening = far.store->bytes.load();
+  const auto prefetcher = made(engine, window_spec(dataset, 80, 8));
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  CHECK(rows_of(drain(*prefetcher)) == expected_rows(counts, 80, 0));
+  CHECK(far.store->bytes - opening == far.bytes);
+  CHECK(engine->status().memory_peak <= memory + (1 << 20));
+}
+
+TEST_CASE("Shards: a damaged shard is told with its name, and its member") {
+  const Counts counts{5, 5, 5};
+  Far far(counts);
+  std::string tar = TarWriter().file("a.bin", "1").file("b.bin", "2").end().bytes();
+  tar[1024 + 10] = 'z';
+  far.put(1, tar);
+  const auto engine = engine_with(far);
+  const auto prefetcher = made(engine, window_spec(open_far(*engine, 3), 1000, 2));
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  const auto batch = next(*prefetcher);
+  REQUIRE(batch);
+  REQUIRE(batch->error);
+  CHECK(batch->error->code() == ErrorCode::corrupt_data);
+  CHECK_THAT(batch->error->to_string(), ContainsSubstring(shard_name(1)));
+}
+
+TEST_CASE("Shards: a shard that is missing is told with its name, at each call") {
+  const Counts counts{5, 5, 5};
+  const Far far(counts);
+  const auto engine = engine_with(far);
+  const auto prefetcher = made(engine, window_spec(open_far(*engine, 4), 1000, 2));
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  for (int call = 0; call < 2; ++call) {
+    const auto batch = next(*prefetcher);
+    REQUIRE(batch);
+    REQUIRE(batch->error);
+    CHECK(batch->error->code() == ErrorCode::not_found);
+    CHECK_THAT(batch->error->to_string(), ContainsSubstring(shard_name(3)));
+  }
+}
+
+TEST_CASE("Shards: streams broken off anywhere leave no memory") {
+  const Counts counts(6, 20);
+  const Far far(counts, 5'000);
+  const auto engine = engine_with(far);
+  for (int i = 0; i < 200; ++i) {
+    const auto prefetcher = made(engine, window_spec(open_far(*engine, 6), 30, 3));
+    REQUIRE(prefetcher->seek(0, 0, 1));
+    for (int k = 0; k < i % 9; ++k) REQUIRE(next(*prefetcher));
+  }
+  CHECK(engine->status().memory_used == 0);
+}
+
+TEST_CASE("Shards: without shuffling shards without an index come in order") {
+  const Counts counts{6, 0, 5, 9};
+  const Far far(counts);
+  const auto engine = engine_with(far);
+  auto spec = window_spec(open_far(*engine, 4), 1, 4);
+  spec.sampler = Sampler::none(Format::kUnknownSize);
+  const auto prefetcher = made(engine, spec);
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  std::vector<std::string> expected;
+  for (std::uint64_t shard = 0; shard < counts.size(); ++shard) {
+    for (std::uint64_t row = 0; row < counts[shard]; ++row)
+      expected.push_back(std::to_string(shard) + "/" + std::to_string(row));
+  }
+  CHECK(rows_of(drain(*prefetcher)) == expected);
+}
+
+}  // namespace
+}  // namespace headpond
