@@ -305,19 +305,20 @@ void ShardStream::ask_version(Lock& lock, const std::shared_ptr<Entry>& entry) {
   lock.unlock();
   std::string name;
   setup_.dataset->manifest().name(entry->shard, name);
-  setup_.store->stat(name, [this, entry](Result<ObjectInfo> info) mutable {
-    {
-      const std::lock_guard answered(mutex_);
-      if (info) {
-        entry->version = std::move(info->version);
-        entry->state = Entry::State::waiting;
-      } else if (!error_) {
-        error_ = std::move(info).error();
-      }
-    }
-    entry.reset();
-    finish_in_flight();
-  });
+  setup_.store->stat(
+      name, [this, entry = std::shared_ptr<Entry>(entry)](Result<ObjectInfo> info) mutable {
+        {
+          const std::lock_guard answered(mutex_);
+          if (info) {
+            entry->version = std::move(info->version);
+            entry->state = Entry::State::waiting;
+          } else if (!error_) {
+            error_ = std::move(info).error();
+          }
+        }
+        entry.reset();
+        finish_in_flight();
+      });
 }
 
 // Its version is known: what is there to be done?
@@ -442,7 +443,8 @@ ShardStream::Issued ShardStream::read_block(Lock& lock, const std::shared_ptr<En
   request.expected = e.version;
   // ReadRequest wants a copyable function; credits are not.
   const auto held = std::make_shared<std::vector<ByteBudget::Credit>>(*std::move(credits));
-  request.done = [this, entry, block, memory = *memory, held](Result<ReadOutcome> outcome) mutable {
+  request.done = [this, entry = std::shared_ptr<Entry>(entry), block, memory = *memory,
+                  held](Result<ReadOutcome> outcome) mutable {
     arrived(std::move(entry), block, std::move(memory), std::move(*held), std::move(outcome));
   };
   setup_.store->read({&request, 1});
