@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overload
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headpond import _core
+from headpond._process_lock import ProcessLock
 from headpond._progress import Progress
 from headpond.engine import Engine, default_engine
 from headpond.errors import InvalidArgument, ObjectChanged, choice
@@ -121,7 +121,7 @@ class Dataset(Verbs):
 
     def __init__(self, description: _Description) -> None:
         self._description = description
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._opened: _core.Dataset | None = description.open(default_engine())
         self._expected = self._opened.fingerprint
         for note in self._opened.notes:
@@ -147,7 +147,7 @@ class Dataset(Verbs):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._description = state["description"]
         self._expected = state["expected"]
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._opened = None
 
     def _pipeline(self) -> Pipeline:
@@ -228,7 +228,9 @@ def from_files(
         Samples in the order of their path's bytes, the same on every machine.
 
     Raises:
-        NotFound: The folder does not exist, or nothing matches.
+        NotFound: The folder does not exist, or nothing matches; or, with ``label="folder"``,
+            nothing in one of the class folders, as in ImageFolder: left out, it would shift the
+            labels behind it.
         InvalidArgument: A flat folder with ``label="folder"``.
     """
     if label is not None:

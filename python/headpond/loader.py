@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headpond import _core
 from headpond._host_memory import HostMemory, find_host_memory
+from headpond._process_lock import ProcessLock
 from headpond._ranks import Rank, check_rank, compare_orders, find_rank
 from headpond.engine import Engine, default_engine, parse_size
 from headpond.errors import Error, InvalidArgument, choice
@@ -119,7 +119,7 @@ class Loader:
         self._batches: _core.Batches | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._current: weakref.ref[_Pass] | None = None
-        self._beginning = threading.RLock()  # threads may share an iterator
+        self._beginning = ProcessLock()  # threads may share an iterator
         self._flows = False  # the core stands where the next pass starts, and reads ahead for it
         self._closed = False
 

@@ -1,7 +1,7 @@
 """The image decoder's pixels against Pillow's, over the pictures that a test run has at hand.
 
-``HEADPOND_DECODE_TOOL`` names the program ``decode_tool`` (built with the C++ tests), else the
-one in ``build`` is taken; ``HEADPOND_IMAGES`` names a folder of JPEGs, else Pillow makes some.
+``DECODE_TOOL`` names the program ``decode_tool`` (built with the C++ tests), else the
+one in ``build`` is taken; ``DECODE_IMAGES`` names a folder of JPEGs, else Pillow makes some.
 """
 
 import os
@@ -15,7 +15,7 @@ Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 
 BUILT = pathlib.Path(__file__).parents[2] / "build/release/tests/cpp/decode/decode_tool"
-TOOL = os.environ.get("HEADPOND_DECODE_TOOL") or (BUILT if BUILT.exists() else None)
+TOOL = os.environ.get("DECODE_TOOL") or (BUILT if BUILT.exists() else None)
 pytestmark = pytest.mark.skipif(not TOOL, reason="decode_tool is not built")
 
 SIZES = [(1, 1), (1, 40), (40, 1), (17, 31), (224, 224), (333, 500), (500, 375), (1024, 700)]
@@ -44,7 +44,7 @@ def picture(width, height, mode):
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    given = os.environ.get("HEADPOND_IMAGES")
+    given = os.environ.get("DECODE_IMAGES")
     if given:
         paths = [p for p in pathlib.Path(given).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg")]
         return sorted(paths)

@@ -49,6 +49,16 @@ struct IoCounters {
 
 // The reactor that local stores share: one ring, or one pool of pread threads,
 // and the cache of file handles. No thread runs before the first cold read.
+//
+// A file's version is its size, mtime in ns and inode, compared with the expected one:
+// - of a file that is read as a whole (up to 1 MiB): at every read, before its bytes;
+// - of a larger one and of ranges, whose handle is kept: when it is opened, and before the
+//   first read that comes more than a second after the last comparison.
+// So a file that is replaced (by rename) is never read in a mixture, and one that shrank is
+// object_changed at once. One that is rewritten in place at the same size is object_changed
+// from a second later on; reads in between may return old bytes, new ones or both. Who writes
+// in place and sets the old mtime again is not noticed: objects are immutable by contract.
+//
 // Safe to call from any thread; outlives its stores.
 class LocalIo {
  public:
