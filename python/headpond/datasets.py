@@ -164,6 +164,20 @@ class Dataset(Verbs):
         wanted = [self._position(index) for index in indices]
         return self._core.read(default_engine()._core, wanted)
 
+    def _count(self) -> None:
+        """Counts the samples of shards that were opened without an index."""
+        core = self._core
+        if core.size_is_known:
+            return
+        logger.info(
+            "counting the samples of %d shards: their headers are read first", len(core.manifest)
+        )
+        progress = Progress()
+        try:
+            core.index_shards(default_engine()._core, progress)
+        finally:
+            progress.close()
+
     def _position(self, index: SupportsIndex) -> int:
         number, size = index.__index__(), len(self)
         if number < -size or number >= size:

@@ -36,6 +36,7 @@ class _Position:
     cursor: int = 0
     pass_step: int = 0
     ended: bool = False
+    group: tuple[int, int] = (0, 0)  # that holds the cursor, where counts of shards are to come
 
 
 class Loader:
@@ -112,6 +113,8 @@ class Loader:
         self._pass_steps = steps_per_epoch or 0
         self._timeout = None if timeout is None else float(timeout)
         self._engine = engine
+        if order.mode == "full" or any(c.kind == "index" for c in pipeline._columns):
+            pipeline.dataset._count()
         self._sampler = order.sampler(pipeline.dataset._core)
 
         self._position = _Position()
@@ -138,8 +141,15 @@ class Loader:
         return _Pass(self, count)
 
     def __len__(self) -> int:
-        """Batches of this rank in a whole epoch, or ``steps_per_epoch``."""
-        return self._pass_steps or self._steps(self._find_rank()).count_from(0)
+        """Batches of this rank in a whole epoch, or ``steps_per_epoch``.
+
+        Raises:
+            TypeError: The samples of the shards are not counted yet.
+        """
+        if self._pass_steps:
+            return self._pass_steps
+        size = self._sampler.size if self._sampler.size_is_known else len(self.dataset)
+        return self._steps(self._find_rank(), size).count_from(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next ``for``.
@@ -173,7 +183,13 @@ class Loader:
         """
         place = self._where()
         text = _core.state_json(
-            self._order(), self._sampler, place.epoch, place.cursor, place.pass_step, place.ended
+            self._order(),
+            self._sampler,
+            place.epoch,
+            place.cursor,
+            place.pass_step,
+            place.ended,
+            place.group,
         )
         state: dict[str, Any] = json.loads(text)
         return state
@@ -196,7 +212,9 @@ class Loader:
         loaded = _core.LoaderState.parse(text, self._order())
         self._detach()
         self._flows = False
-        self._next = _Position(loaded.epoch, loaded.cursor, loaded.pass_step, loaded.ended)
+        self._next = _Position(
+            loaded.epoch, loaded.cursor, loaded.pass_step, loaded.ended, loaded.group
+        )
 
     def _order(self) -> _core.OrderIdentity:
         dataset = self._pipeline.dataset._core
@@ -230,7 +248,9 @@ class Loader:
             batches.go_on(beginning.passes, pass_steps)
         else:
             epochs = _ENDLESS if pass_steps else beginning.passes
-            batches.seek(start.epoch, start.cursor, epochs, start.pass_step, pass_steps)
+            batches.seek(
+                start.epoch, start.cursor, epochs, start.pass_step, pass_steps, start.group
+            )
         self._flows = False
         self._current = weakref.ref(beginning)
         return batches
@@ -243,11 +263,11 @@ class Loader:
             if not self._pass_steps:
                 start = _Position(start.epoch + 1)
             elif not start.ended:
-                start = _Position(start.epoch, start.cursor)
+                start = _Position(start.epoch, start.cursor, group=start.group)
         if start.ended:
             start = _Position(start.epoch + 1)
         if not self._pass_steps:
-            return _Position(start.epoch, start.cursor)
+            return _Position(start.epoch, start.cursor, group=start.group)
         if steps.count_from(0) == 0:
             raise InvalidArgument(
                 "steps_per_epoch: the data make no batch, so no pass can be filled"
@@ -317,7 +337,9 @@ class Loader:
         """Ranks that take their place from the job must agree; given ranks are the caller's."""
         if self._given_rank is not None:
             return
-        order = json.loads(_core.state_json(self._order(), self._sampler, 0, 0, 0, False))
+        order = json.loads(
+            _core.state_json(self._order(), self._sampler, 0, 0, 0, False, (0, 0))
+        )
         order["batch"], order["drop_last"] = self._batch.size, self._batch.drop_last
         compare_orders(order, next(_loaders_begun), self._find_rank())
 
@@ -327,9 +349,9 @@ class Loader:
     def _find_rank(self) -> Rank:
         return self._rank or self._given_rank or find_rank()
 
-    def _steps(self, rank: Rank) -> _core.Steps:
+    def _steps(self, rank: Rank, size: int | None = None) -> _core.Steps:
         return _core.Steps(
-            self._sampler.size,
+            self._sampler.size if size is None else size,
             self._batch.size,
             rank.world_size,
             rank.rank,
@@ -456,15 +478,18 @@ class _Pass(Iterator[dict[str, Any]]):
             step = (step - 1) % max(self._loader._pass_steps, 1) + 1
         if not self._loader._pass_steps:
             step = 0
-        return _Position(core.epoch, core.cursor, step)
+        return _Position(core.epoch, core.cursor, step, group=core.group)
 
     def end_position(self) -> _Position:
         """After its loop has ended."""
         assert self._batches is not None
         loader = self._loader
+        core = self._batches
         if loader._pass_steps:
-            return _Position(self._batches.epoch, self._batches.cursor)
-        return _Position(self.start.epoch + self.passes - 1, loader._sampler.size, 0, True)
+            return _Position(core.epoch, core.cursor, group=core.group)
+        sampler = loader._sampler
+        cursor = sampler.size if sampler.size_is_known else core.cursor
+        return _Position(self.start.epoch + self.passes - 1, cursor, 0, True, core.group)
 
     def replace(self) -> None:
         """A newer pass, another state or close() takes over."""

@@ -95,6 +95,8 @@ class _Order:
     window: int = 0
 
     def sampler(self, dataset: _core.Dataset) -> _core.Sampler:
+        if not dataset.size_is_known:
+            return _core.Sampler(self.mode, None, self.seed, self.window)
         counts = dataset.shard_counts if self.mode == "window" else []
         return _core.Sampler(self.mode, len(dataset), self.seed, self.window, counts)
 

@@ -85,8 +85,15 @@ py::typing::List<FieldTuple> fields(const Dataset& dataset) {
   return list;
 }
 
+std::uint64_t known_size(const Dataset& dataset) {
+  if (dataset.size_is_known()) return dataset.size();
+  throw py::type_error(
+      "the samples of these shards are not counted yet: that is known once each shard was read; "
+      "shuffle(mode=\"full\"), or `headpond index`, counts them first");
+}
+
 std::uint64_t checked(const Dataset& dataset, std::uint64_t index) {
-  if (index < dataset.size()) return index;
+  if (index < known_size(dataset)) return index;
   raise(Error(ErrorCode::invalid_argument,
               "no sample " + std::to_string(index) + " among " + std::to_string(dataset.size())));
 }
@@ -322,7 +329,17 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
 
 void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
   py::class_<Dataset, BoundDataset>(module, "Dataset")
-      .def("__len__", &Dataset::size)
+      .def("__len__", &known_size)
+      .def_property_readonly("size_is_known", &Dataset::size_is_known)
+      .def(
+          "index_shards",
+          [](const Dataset& dataset, const PyEngine& engine, const py::object& progress) {
+            opened(engine, py::bytes(), progress, [&](OpenContext& context) {
+              auto indexed = headpond::index_shards(dataset, context);
+              return indexed ? Result<bool>(true) : Result<bool>(std::move(indexed).error());
+            });
+          },
+          py::arg("engine"), py::arg("progress"))
       .def_property_readonly("fields", &fields)
       .def_property_readonly("classes",
                              [](const Dataset& dataset) { return texts(dataset.classes()); })

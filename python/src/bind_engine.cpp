@@ -111,9 +111,8 @@ NamedValues status(const PyEngine& engine) {
 void bind_engine(py::module_& module) {
   py::class_<PyEngine>(module, "Engine")
       .def(py::init(&make_engine), py::arg("io"), py::arg("io_depth"), py::arg("cpu_threads"),
-           py::arg("memory_bytes"), py::arg("ranks_on_node"),
-           py::arg("connections"), py::arg("retries"), py::arg("outage_s"), py::arg("ca_file"),
-           py::arg("ca_fallback"))
+           py::arg("memory_bytes"), py::arg("ranks_on_node"), py::arg("connections"),
+           py::arg("retries"), py::arg("outage_s"), py::arg("ca_file"), py::arg("ca_fallback"))
       .def("status", &status)
       .def("is_ours", &PyEngine::is_ours)
       .def("close", [](const PyEngine& engine) {

@@ -2,6 +2,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "headpond/format.h"
 #include "headpond/loader_state.h"
 
 namespace py = pybind11;
@@ -13,7 +14,7 @@ OrderIdentity make_order(std::string fingerprint, std::string size_digest, const
                          std::uint64_t augmentation_seed) {
   OrderIdentity order;
   order.fingerprint = std::move(fingerprint);
-  order.n = sampler.size();
+  if (sampler.size() != Format::kUnknownSize) order.n = sampler.size();
   order.size_digest = std::move(size_digest);
   order.seed = sampler.seed();
   order.augmentation_seed = augmentation_seed;
@@ -22,15 +23,21 @@ OrderIdentity make_order(std::string fingerprint, std::string size_digest, const
   return order;
 }
 
-// The group is a function of the sampler: filled in here, so that no caller forgets it.
+using Place = std::pair<std::uint64_t, std::uint64_t>;
+
+// The group is a function of the sampler where that knows all counts: filled in here, so that
+// no caller forgets it.
 std::string state_json(const OrderIdentity& order, const Sampler& sampler, std::uint64_t epoch,
-                       std::uint64_t cursor, std::uint64_t pass_step, bool ended) {
+                       std::uint64_t cursor, std::uint64_t pass_step, bool ended,
+                       const Place& group) {
   LoaderState state;
   state.order = order;
   state.epoch = epoch;
   state.cursor = cursor;
   state.pass_step = pass_step;
-  if (sampler.mode() == ShuffleMode::window && cursor < sampler.size()) {
+  if (sampler.size() == Format::kUnknownSize) {
+    state.group = {group.first, group.second};
+  } else if (sampler.mode() == ShuffleMode::window && cursor < sampler.size()) {
     state.group = sampler.group_at(epoch, cursor);
   }
   state.ended = ended;
@@ -55,9 +62,12 @@ void bind_loader_state(py::module_& module) {
       .def_readonly("epoch", &LoaderState::epoch)
       .def_readonly("cursor", &LoaderState::cursor)
       .def_readonly("pass_step", &LoaderState::pass_step)
-      .def_readonly("ended", &LoaderState::ended);
+      .def_readonly("ended", &LoaderState::ended)
+      .def_property_readonly("group", [](const LoaderState& state) {
+        return Place(state.group.first_shard, state.group.cursor);
+      });
   module.def("state_json", &state_json, py::arg("order"), py::arg("sampler"), py::arg("epoch"),
-             py::arg("cursor"), py::arg("pass_step"), py::arg("ended"));
+             py::arg("cursor"), py::arg("pass_step"), py::arg("ended"), py::arg("group"));
 }
 
 }  // namespace headpond::python

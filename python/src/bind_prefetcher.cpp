@@ -25,12 +25,16 @@ namespace {
 using Steady = std::chrono::steady_clock;
 constexpr std::uint32_t kSignalCheckMs = 100;
 
+// A group's place in the shard order, and the cursor at its start.
+using Place = std::pair<std::uint64_t, std::uint64_t>;
+
 // Where the caller stands: counts what was handed out, never what was prefetched.
 struct Position {
   std::uint64_t epoch = 0;
   std::uint64_t cursor = 0;
   std::uint64_t pass_step = 0;
   bool last = false;  // of its epoch
+  Sampler::GroupPlace group;
 };
 
 NamedValues statistics_dict(const LoaderStatistics& statistics) {
@@ -101,15 +105,16 @@ class Batches {
   }
 
   void seek(std::uint64_t epoch, std::uint64_t cursor, std::uint64_t epochs,
-            std::uint64_t pass_step, std::uint64_t pass_steps) {
+            std::uint64_t pass_step, std::uint64_t pass_steps, const Place& place) {
     check_ours();
+    const Sampler::GroupPlace group{place.first, place.second};
     ++pass_;
     Result<void> sought = [&] {
       py::gil_scoped_release released;
-      return prefetcher_->seek(epoch, cursor, epochs);
+      return prefetcher_->seek(epoch, cursor, epochs, group);
     }();
     value_or_raise(std::move(sought));
-    position_ = {epoch, cursor, pass_step, false};
+    position_ = {epoch, cursor, pass_step, false, group};
     failed_.reset();
     pass_steps_ = pass_steps;
   }
@@ -146,7 +151,7 @@ class Batches {
   // Ends what is in flight; nothing is read until the next seek.
   void cancel() {
     if (closed_ || fork_generation() != generation_) return;
-    seek(position_.epoch, position_.cursor, 0, 0, 0);
+    seek(position_.epoch, position_.cursor, 0, 0, 0, {0, 0});
   }
 
   void stop() {
@@ -197,7 +202,7 @@ class Batches {
     // is no batch's failure, but the loader's.
     if (batch.next_cursor > 0) {
       const std::uint64_t failed = failed_ ? failed_->pass_step : 0;
-      failed_ = Position{batch.epoch, batch.next_cursor, failed + 1, batch.last};
+      failed_ = Position{batch.epoch, batch.next_cursor, failed + 1, batch.last, batch.group};
     }
     emit(*engine_->log());
     if (batch.error) raise(*std::move(batch.error));
@@ -343,7 +348,7 @@ void bind_prefetcher(py::module_& module, std::shared_ptr<DeferredDrops> drops) 
            py::arg("max_errors"), py::arg("prefetch_bytes"), py::arg("export_as"),
            py::arg("convert"), py::arg("ragged"), py::arg("host"))
       .def("seek", &Batches::seek, py::arg("epoch"), py::arg("cursor"), py::arg("epochs"),
-           py::arg("pass_step"), py::arg("pass_steps"))
+           py::arg("pass_step"), py::arg("pass_steps"), py::arg("group"))
       .def("go_on", &Batches::go_on, py::arg("epochs"), py::arg("pass_steps"))
       .def("cancel", &Batches::cancel)
       .def("next", &Batches::next, py::arg("timeout_s"))
@@ -354,6 +359,11 @@ void bind_prefetcher(py::module_& module, std::shared_ptr<DeferredDrops> drops) 
                              [](const Batches& batches) { return batches.position().epoch; })
       .def_property_readonly("cursor",
                              [](const Batches& batches) { return batches.position().cursor; })
+      .def_property_readonly("group",
+                             [](const Batches& batches) {
+                               const auto& group = batches.position().group;
+                               return Place(group.first_shard, group.cursor);
+                             })
       .def_property_readonly("pass_step",
                              [](const Batches& batches) { return batches.position().pass_step; })
       .def_property_readonly("last",

@@ -1,8 +1,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bindings.h"
 #include "errors.h"
+#include "headpond/format.h"
 #include "headpond/sampler.h"
 
 namespace py = pybind11;
@@ -10,10 +13,16 @@ namespace py = pybind11;
 namespace headpond::python {
 namespace {
 
-Sampler make_sampler(const std::string& mode, std::uint64_t n, std::uint64_t seed,
+// Without n: the counts of shards are still to come.
+Sampler make_sampler(const std::string& mode, std::optional<std::uint64_t> n, std::uint64_t seed,
                      std::uint64_t window, std::vector<std::uint64_t> shard_counts) {
-  if (mode == "none") return Sampler::none(n);
-  if (mode == "full") return Sampler::full(n, seed);
+  if (mode == "none") return Sampler::none(n.value_or(Format::kUnknownSize));
+  if (mode == "window" && !n) return Sampler::window_of_unknown(seed, window);
+  if (mode == "full" && !n) {
+    raise(Error(ErrorCode::invalid_argument,
+                "a full shuffle needs to know how many samples there are"));
+  }
+  if (mode == "full") return Sampler::full(*n, seed);
   if (mode == "window") return Sampler::window(std::move(shard_counts), seed, window);
   raise(Error(ErrorCode::invalid_argument,
               "shuffle mode " + mode + " is none of none, full, window"));
@@ -39,6 +48,8 @@ void bind_sampler(py::module_& module) {
       .def(py::init(&make_sampler), py::arg("mode"), py::arg("n"), py::arg("seed") = 0,
            py::arg("window") = 0, py::arg("shard_counts") = std::vector<std::uint64_t>())
       .def_property_readonly("size", &Sampler::size)
+      .def_property_readonly("size_is_known",
+                             [](const Sampler& s) { return s.size() != Format::kUnknownSize; })
       .def_property_readonly("mode",
                              [](const Sampler& s) { return std::string(name_of(s.mode())); })
       .def_property_readonly("seed", &Sampler::seed)

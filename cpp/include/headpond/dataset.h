@@ -107,6 +107,10 @@ Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const Fi
 // Tar shards; one field per extension.
 Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, OpenContext& context);
 
+// Counts what open_webdataset left to be counted: reads the headers of all shards, and
+// whole shards where members are small. Errors: of the store; corrupt_data; cancelled.
+Result<void> index_shards(const Dataset& dataset, OpenContext& context);
+
 struct RecordsOptions {
   std::optional<DType> dtype;  // none: .npy files say it
   bool swapped = false;        // the stored bytes are big-endian

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,8 @@ namespace headpond {
 // What identifies an order: a state is only loaded into a loader with the same one.
 struct OrderIdentity {
   std::string fingerprint;
-  std::uint64_t n = 0;
-  std::string size_digest;  // compared when both sides know it
+  std::optional<std::uint64_t> n;  // it and the digest are compared when both sides know them
+  std::string size_digest;
   std::uint64_t seed = 0;
   std::uint64_t augmentation_seed = 0;
   ShuffleMode mode = ShuffleMode::none;

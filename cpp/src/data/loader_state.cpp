@@ -83,6 +83,14 @@ class Entries {
     out = entry->get<std::uint64_t>();
   }
 
+  // null: none.
+  void take(const char* name, std::optional<std::uint64_t>& out) {
+    const json* entry = find(name);
+    if (entry == nullptr || entry->is_null()) return;
+    out.emplace();
+    take(name, *out);
+  }
+
   void take(const char* name, bool& out) {
     const json* entry = find(name);
     if (entry == nullptr) return;
@@ -195,9 +203,9 @@ std::optional<Error> read_state(const json& object, LoaderState& state) {
 }
 
 std::optional<Error> check_places(const LoaderState& state) {
-  if (state.cursor > state.order.n) {
+  if (state.order.n && state.cursor > *state.order.n) {
     return mismatch("the entry \"cursor\" is " + std::to_string(state.cursor) +
-                    ", past the end of " + std::to_string(state.order.n) + " samples");
+                    ", past the end of " + std::to_string(*state.order.n) + " samples");
   }
   if (state.group.cursor > state.cursor) {
     return mismatch("the entry \"group.cursor\" is " + std::to_string(state.group.cursor) +
@@ -214,10 +222,11 @@ Result<void> differ(std::string_view what, const std::string& state, const std::
 }  // namespace
 
 std::string LoaderState::to_json() const {
+  const ordered_json n = order.n ? ordered_json(*order.n) : ordered_json(nullptr);
   const ordered_json tree{
       {"version", kVersion},
       {"fingerprint", order.fingerprint},
-      {"n", order.n},
+      {"n", n},
       {"size_digest", order.size_digest},
       {"seed", order.seed},
       {"augmentation_seed", order.augmentation_seed},
@@ -251,8 +260,8 @@ Result<void> check_compatible(const OrderIdentity& state, const OrderIdentity& l
     return differ("the dataset's fingerprint", in_quotes(state.fingerprint),
                   in_quotes(loader.fingerprint));
   }
-  if (state.n != loader.n)
-    return differ("the number of samples", number(state.n), number(loader.n));
+  if (state.n && loader.n && *state.n != *loader.n)
+    return differ("the number of samples", number(*state.n), number(*loader.n));
   if (!state.size_digest.empty() && !loader.size_digest.empty() &&
       state.size_digest != loader.size_digest) {
     return differ("the digest of sizes and counts", in_quotes(state.size_digest),

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -19,24 +20,24 @@ namespace {
 
 using Indexes = std::vector<std::shared_ptr<const TarIndex>>;
 
-// Opens or builds the indexes of all shards on threads of its own, which are joined
-// before it returns; the calling thread reports progress meanwhile.
-class ShardIndexer {
+// Does one thing for every shard on threads of its own, which are joined before run()
+// returns; the calling thread reports progress meanwhile.
+class ForEachShard {
  public:
-  ShardIndexer(const Manifest& manifest, std::shared_ptr<Store> store, OpenContext& context)
-      : manifest_(manifest),
-        store_(std::move(store)),
-        context_(context),
-        folder_(context.index_folder, context.log),
-        indexes_(manifest.size()) {}
+  // `work(shard, proceed)`; `proceed` is to be asked now and then.
+  using Work = std::function<Result<void>(std::uint64_t shard, const std::function<bool()>&)>;
 
-  Result<Indexes> run() {
-    if (context_.progress && !context_.progress("indexing", 0, manifest_.size())) return stopped();
-    const auto count = std::min<std::uint64_t>(usable_cpus(), manifest_.size());
+  ForEachShard(std::uint64_t shards, OpenContext& context) : shards_(shards), context_(context) {}
+
+  // Errors: the first shard's that failed; cancelled.
+  Result<void> run(std::uint64_t most_threads, const Work& work) {
+    if (context_.progress && !context_.progress("indexing", 0, shards_)) return stopped();
+    const auto count = std::min(most_threads, shards_);
     std::vector<Thread> threads;
     running_ = count;
     for (std::uint64_t i = 0; i < count; ++i) {
-      auto thread = Thread::start({"hp-index-" + std::to_string(i), 0}, [this] { work(); });
+      auto thread =
+          Thread::start({"hp-index-" + std::to_string(i), 0}, [&] { work_on_shards(work); });
       if (!thread) {
         // Fewer threads do as well; none at all: this one.
         const std::lock_guard lock(mutex_);
@@ -47,42 +48,35 @@ class ShardIndexer {
     }
     if (threads.empty()) {
       running_ = 1;
-      work();
+      work_on_shards(work);
     }
     const bool wanted = wait();
     threads.clear();
     if (!wanted) return stopped();
     if (error_) return *std::move(error_);
-    return std::move(indexes_);
+    return {};
   }
 
  private:
   static Error stopped() { return Error(ErrorCode::cancelled, "indexing was stopped"); }
 
-  void work() {
-    std::string name;
+  void work_on_shards(const Work& work) {
     for (;;) {
       const std::uint64_t shard = next_.fetch_add(1);
-      if (shard >= manifest_.size() || stop_.load()) break;
-      manifest_.name(shard, name);
-      auto index =
-          folder_.get({*store_, name, object_uri(manifest_, shard), manifest_.version(shard)},
-                      [this] { return !stop_.load(); });
-      finish(shard, std::move(index));
+      if (shard >= shards_ || stop_.load()) break;
+      finish(shard, work(shard, [this] { return !stop_.load(); }));
     }
     const std::lock_guard lock(mutex_);
     --running_;
     changed_.notify_all();
   }
 
-  void finish(std::uint64_t shard, Result<std::shared_ptr<const TarIndex>> index) {
+  void finish(std::uint64_t shard, Result<void> done) {
     const std::lock_guard lock(mutex_);
     ++done_;
-    if (index) {
-      indexes_[shard] = *std::move(index);
-    } else if ((index.error().code() != ErrorCode::cancelled || !stop_.load()) &&
-               (!error_ || shard < error_shard_)) {
-      error_ = std::move(index).error();
+    if (!done && (done.error().code() != ErrorCode::cancelled || !stop_.load()) &&
+        (!error_ || shard < error_shard_)) {
+      error_ = std::move(done).error();
       error_shard_ = shard;
       stop_ = true;
     }
@@ -98,17 +92,15 @@ class ShardIndexer {
       if (!context_.progress || !wanted) continue;
       const auto done = done_;
       lock.unlock();
-      wanted = context_.progress("indexing", done, manifest_.size());
+      wanted = context_.progress("indexing", done, shards_);
       if (!wanted) stop_ = true;
       lock.lock();
     }
     return wanted;
   }
 
-  const Manifest& manifest_;
-  std::shared_ptr<Store> store_;
+  const std::uint64_t shards_;
   OpenContext& context_;
-  TarIndexFolder folder_;
   std::atomic<std::uint64_t> next_{0};
   std::atomic<bool> stop_{false};
 
@@ -116,10 +108,84 @@ class ShardIndexer {
   std::condition_variable changed_;
   std::uint64_t running_ = 0;
   std::uint64_t done_ = 0;
-  Indexes indexes_;
   std::optional<Error> error_;
   std::uint64_t error_shard_ = 0;
 };
+
+Result<Indexes> index_all(const Manifest& manifest, Store& store, OpenContext& context) {
+  const TarIndexFolder folder(context.index_folder, context.log);
+  Indexes indexes(manifest.size());
+  auto done =
+      ForEachShard(manifest.size(), context)
+          .run(usable_cpus(), [&](std::uint64_t shard, const auto& proceed) -> Result<void> {
+            std::string name;
+            manifest.name(shard, name);
+            auto index = folder.get(
+                {store, name, object_uri(manifest, shard), manifest.version(shard)}, proceed);
+            if (!index) return std::move(index).error();
+            indexes[shard] = *std::move(index);
+            return {};
+          });
+  if (!done) return std::move(done).error();
+  return indexes;
+}
+
+// Reads of a far shard's headers: in long pieces while members follow closely, since a
+// request costs as much as they do; alone where they are large.
+class HeaderReader {
+ public:
+  HeaderReader(Store& store, std::string name, const ObjectVersion& version)
+      : store_(store), name_(std::move(name)), version_(version) {}
+
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) {
+    const std::uint64_t stop = start_ + bytes_.size();
+    if (offset >= start_ && offset + out.size() <= stop) {
+      std::memcpy(out.data(), bytes_.data() + (offset - start_), out.size());
+      return {};
+    }
+    const bool far = offset > stop && offset - stop > kFar;
+    const auto size = std::max<std::uint64_t>(out.size(), far ? kShort : kLong);
+    bytes_.resize(std::min(size, version_.size - offset));
+    start_ = offset;
+    if (auto done = read_exactly(store_, name_, version_, offset, bytes_); !done) {
+      bytes_.clear();
+      return done;
+    }
+    std::memcpy(out.data(), bytes_.data(), out.size());
+    return {};
+  }
+
+ private:
+  // About what a connection brings in the time of a request.
+  static constexpr std::uint64_t kFar = 3u << 19, kShort = 64u << 10, kLong = 4u << 20;
+  Store& store_;
+  std::string name_;
+  ObjectVersion version_;
+  std::uint64_t start_ = 0;
+  std::vector<std::byte> bytes_;
+};
+
+Result<void> index_shard(const Dataset& dataset, Store& store, std::uint64_t shard,
+                         const std::function<bool()>& proceed) {
+  const Shards& shards = *dataset.format().shards();
+  if (shards.count(shard)) return {};
+  std::string name;
+  dataset.manifest().name(shard, name);
+  auto info = stat_blocking(store, name);
+  if (!info) return std::move(info).error();
+  HeaderReader reader(store, name, info->version);
+  auto indexing = shards.index(
+      shard, info->version,
+      [&](std::uint64_t offset, std::span<std::byte> out) { return reader.read(offset, out); });
+  if (!indexing) return std::move(indexing).error();
+  for (bool known = *indexing == nullptr; !known;) {
+    if (!proceed()) return Error(ErrorCode::cancelled, "indexing was stopped");
+    const auto advanced = (*indexing)->advance(info->version.size);
+    if (!advanced) return advanced.error();
+    known = *advanced;
+  }
+  return {};
+}
 
 std::string count_of(std::uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -238,7 +304,7 @@ Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, Ope
   auto store = context.stores->open(manifest.root());
   if (!store) return std::move(store).error().at_uri(manifest.root().to_string());
   if ((*store)->is_remote()) return open_late(std::move(parts), **store, context);
-  auto indexes = ShardIndexer(manifest, *std::move(store), context).run();
+  auto indexes = index_all(manifest, **store, context);
   if (!indexes) return std::move(indexes).error().in("indexing");
   Findings findings;
   for (std::uint64_t i = 0; i < manifest.size(); ++i)
@@ -253,6 +319,23 @@ Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, Ope
   parts.notes = findings.notes();
   parts.format = make_webdataset_format(parts.manifest, *std::move(indexes));
   return std::make_shared<const Dataset>(std::move(parts));
+}
+
+Result<void> index_shards(const Dataset& dataset, OpenContext& context) {
+  const Manifest& manifest = dataset.manifest();
+  if (dataset.size_is_known()) return {};
+  auto store = dataset.store(*context.stores);
+  if (!store) return std::move(store).error().at_uri(manifest.root().to_string());
+  constexpr std::uint64_t kThreads = 16;  // they wait for the network
+  auto done = ForEachShard(manifest.size(), context)
+                  .run(kThreads, [&](std::uint64_t shard, const auto& proceed) -> Result<void> {
+                    auto indexed = index_shard(dataset, **store, shard, proceed);
+                    if (!indexed)
+                      return std::move(indexed).error().at_uri(object_uri(manifest, shard));
+                    return {};
+                  });
+  if (!done) return std::move(done).error().in("indexing");
+  return {};
 }
 
 }  // namespace headpond

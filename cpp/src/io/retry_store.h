@@ -29,6 +29,7 @@ class RetryStore final : public Store {
   void list(ListRequest request) override;
   Result<std::size_t> read_now(std::string_view object, const ObjectVersion& expected,
                                std::span<const Piece> pieces, Wait wait) override;
+  bool is_remote() const override { return true; }
   std::string describe() const override;
   void close() override;
 
