@@ -353,10 +353,11 @@ class CurlReactor final : public TransferLoop {
       lines = &transfer.if_match_line;
     }
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines);
-    curl_easy_setopt(
-        easy, CURLOPT_HTTP_VERSION,
-        static_cast<long>(request.many_streams ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
-    curl_easy_setopt(easy, CURLOPT_PIPEWAIT, request.many_streams ? 1L : 0L);
+    // Only TLS can agree on HTTP/2, and only there waiting for the agreement is short.
+    const bool streams = request.many_streams && request.url.starts_with("https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
+                     static_cast<long>(streams ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
+    curl_easy_setopt(easy, CURLOPT_PIPEWAIT, streams ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request.fresh ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, request.fresh ? 0L : 60L);
   }
@@ -468,7 +469,7 @@ class CurlReactor final : public TransferLoop {
     if (const int status = transfer.head.status(); status >= 300 && status < 400) {
       char* peer = nullptr;
       curl_easy_getinfo(transfer.easy.get(), CURLINFO_PRIMARY_IP, &peer);
-      end.local_peer = peer != nullptr && is_local_address(peer);
+      end.local_peer = peer != nullptr && is_local_address(peer) && !options_.peers_are_public;
     }
     TransferHandler& handler = *transfer.handler;
     release(transfer);
@@ -501,7 +502,10 @@ class CurlReactor final : public TransferLoop {
       return end;
     }
     end.reason = printable(error.empty() ? curl_easy_strerror(code) : error);
-    if (transfer.head_too_long) {
+    // libcurl's word for a line of more than 100 KB.
+    const bool line_too_long =
+        code == CURLE_OUT_OF_MEMORY && transfer.connected && !transfer.head_done;
+    if (transfer.head_too_long || line_too_long) {
       end.result = TransferResult::wrong_answer;
       end.reason = "the head of the answer is longer than " +
                    std::to_string(transfer.head_bytes_max) + " bytes";

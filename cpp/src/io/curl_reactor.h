@@ -26,8 +26,10 @@ struct ReactorOptions {
   std::vector<std::string> headers;  // of the user, checked
   unsigned connections = 32;
   TransferLimits limits;
-  // "host:port:address[,address]", before any look-up; for tests.
+  // For tests: "host:port:address[,address]", before any look-up; and whether peers are
+  // taken as public, wherever they are.
   std::vector<std::string> addresses;
+  bool peers_are_public = false;
 };
 
 // A TransferLoop on libcurl's multi interface; the only user of libcurl.

@@ -108,8 +108,8 @@ class Core final : public HttpIo, public std::enable_shared_from_this<Core> {
     if (closed_) return Error(ErrorCode::closed, "the engine is closed").at_uri(root.to_string());
     if (auto ready = make_parts(url->scheme == "https"); !ready) return std::move(ready).error();
     const auto host = host_of(url->origin());
-    auto attempts = std::make_unique<HttpAttempts>(*std::move(url), escape_url(root.query),
-                                                   parts_.loop, counts_);
+    auto attempts = std::make_shared<HttpAttempts>(*std::move(url), escape_url(root.query),
+                                                   parts_.loop, counts_, seams_.name_check);
     auto store = std::make_shared<RetryStore>(
         std::move(attempts), host, parts_.loop, mark_,
         [weak = weak_from_this()]() -> Result<void> {
@@ -164,6 +164,7 @@ class Core final : public HttpIo, public std::enable_shared_from_this<Core> {
     reactor.connections = options_.connections;
     reactor.limits = seams_.limits;
     reactor.addresses = seams_.addresses;
+    reactor.peers_are_public = seams_.peers_are_public;
     auto loop = make_curl_reactor(std::move(reactor), clock_, counts_);
     if (!loop) return std::move(loop).error();
     parts_.loop = *std::move(loop);

@@ -6,6 +6,7 @@
 #include "headpond/http_options.h"
 #include "io/curl_reactor.h"
 #include "io/host_health.h"
+#include "io/name_check.h"
 
 namespace headpond {
 
@@ -18,6 +19,8 @@ struct HttpIoSeams {
   RetryOptions retry;  // but `retries`, `connections` and `outage`
   std::uint64_t seed = 1;
   std::vector<std::string> addresses;  // as ReactorOptions
+  bool peers_are_public = false;
+  NameCheck name_check = system_name_check;
 };
 
 std::shared_ptr<HttpIo> make_http_io(const HttpOptions& options, std::shared_ptr<Clock> clock,

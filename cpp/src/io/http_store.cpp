@@ -29,6 +29,21 @@ bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
+// What a server wrote about its failure, without line breaks.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
+    if (!space) {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return printable(line);
+}
+
 Failure failure_of(TransferEnd end, bool answered) {
   const auto failure = [&](FailureKind kind, ErrorCode code) {
     return Failure{kind, Error(code, std::move(end.reason)), {}};
@@ -64,6 +79,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
   void begin(RemoteCall& call, AttemptListener& listener) {
     call_ = &call;
     listener_ = &listener;
+    ++number_;
     trail_.clear();
     comparing_ = false;
     replayed_ = false;
@@ -138,8 +154,17 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     // A server that leaves HEAD without an answer may give a byte.
     if (request_.head && !answered_) call_->head_failed = true;
     if (taking_ && plan_.size && plan_.take == 0) return finish(false);  // all is there
-    if (growing_ || call_->got == call_->out.size()) call_->got = 0;
+    const bool unresolved = end.result == TransferResult::unresolved;
     failure_ = failure_of(std::move(end), answered_);
+    if (!unresolved) return deliver_failure();
+    const auto url = UrlParts::parse(request_.url);
+    owner_.ask_about_name(*this, number_, url ? url->host : std::string());
+  }
+
+  // After an attempt that could not look up its host's name.
+  void named(NameState state, std::uint64_t number) {
+    if (call_ == nullptr || number != number_ || !failure_) return;
+    if (state == NameState::does_not_exist) failure_->kind = FailureKind::final;
     deliver_failure();
   }
 
@@ -161,6 +186,8 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     if (!asked_.expected.etag.empty() && !asked_.expected.weak)
       request_.if_match = asked_.expected.etag;
     const bool unsized = call.request.allocate != nullptr && !call.allocated;
+    if (call.got >= call.out.size()) call.got = 0;  // it all came, and was not good
+    got_before_ = call.got;
     asked_.first = call.request.offset + call.got;
     asked_.bytes = unsized ? 0 : call.out.size() - call.got;
     asked_.whole = call.got == 0 && (unsized || call.allocated ||
@@ -226,6 +253,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
       plan_.take = plan_.size ? std::min<std::uint64_t>(call.out.size(), *plan_.size - plan_.skip)
                               : call.out.size();
     }
+    plan_.take = std::min<std::uint64_t>(plan_.take, call.out.size() - call.got);
     call.version = plan_.version;
     taking_ = true;
     return true;
@@ -331,7 +359,6 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     RemoteCall& call = *call_;
     if (call.is_stat()) return succeed({0, std::move(plan_.version)});
     if (growing_) {
-      call.got = 0;
       if (!complete || !settle_grown()) {
         if (!failure_) failure_ = failure_of({TransferResult::broken, "cut", false, false}, true);
         return deliver_failure();
@@ -368,8 +395,11 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
 
   void deliver_failure() {
     Failure failure = std::move(*failure_);
+    // Of a wrong answer nothing is kept.
+    if (growing_) call_->got = 0;
+    if (failure.kind == FailureKind::wrong) call_->got = std::min(call_->got, got_before_);
     std::string message = failure.error.message();
-    if (!excerpt_.empty()) message += ": " + printable(excerpt_);
+    if (const std::string said = one_line(excerpt_); !said.empty()) message += ": " + said;
     if (!trail_.empty()) {
       message += " (redirected: ";
       for (const auto& hop : trail_) message += hop + " -> ";
@@ -392,6 +422,8 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
   HttpAttempts& owner_;
   RemoteCall* call_ = nullptr;
   AttemptListener* listener_ = nullptr;
+  std::uint64_t number_ = 0;      // of the attempt
+  std::uint64_t got_before_ = 0;  // what the call had when this transfer was asked for
   TransferLoop::Transfer* transfer_ = nullptr;
   TransferRequest request_;
   Asked asked_;
@@ -417,12 +449,13 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
 };
 
 HttpAttempts::HttpAttempts(UrlParts root, std::string query, std::shared_ptr<TransferLoop> loop,
-                           std::shared_ptr<HttpCounts> counts)
+                           std::shared_ptr<HttpCounts> counts, NameCheck name_check)
     : root_(std::move(root)),
       prefix_(root_.text()),
       query_(std::move(query)),
       loop_(std::move(loop)),
-      counts_(std::move(counts)) {}
+      counts_(std::move(counts)),
+      name_check_(std::move(name_check)) {}
 
 HttpAttempts::~HttpAttempts() = default;
 
@@ -441,6 +474,21 @@ void HttpAttempts::cancel(RemoteCall& call) {
   auto* attempt = static_cast<Attempt*>(call.attempt);
   attempt->cancel();
   static_cast<void>(attempt->release());
+}
+
+void HttpAttempts::ask_about_name(Attempt& attempt, std::uint64_t number,
+                                  const std::string& host) {
+  unnamed_.emplace_back(&attempt, number);
+  if (unnamed_.size() > 1) return;
+  name_check_(host, [weak = weak_from_this(), loop = loop_](NameState state) {
+    loop->post([weak, state] {
+      if (const auto self = weak.lock()) self->settle_names(state);
+    });
+  });
+}
+
+void HttpAttempts::settle_names(NameState state) {
+  for (const auto& [attempt, number] : std::exchange(unnamed_, {})) attempt->named(state, number);
 }
 
 std::string HttpAttempts::describe(const std::string& object) const {

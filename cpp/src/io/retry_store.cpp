@@ -30,7 +30,7 @@ struct RetryStore::State {
     });
   }
 
-  std::unique_ptr<Attempts> attempts;
+  std::shared_ptr<Attempts> attempts;
   std::shared_ptr<RemoteHost> host;
   std::shared_ptr<EventLoop> loop;
   InFlight in_flight;
@@ -95,7 +95,7 @@ struct RetryStore::StatCall final : RemoteCall {
   std::function<void(Result<ObjectInfo>)> done;
 };
 
-RetryStore::RetryStore(std::unique_ptr<Attempts> attempts, std::shared_ptr<RemoteHost> host,
+RetryStore::RetryStore(std::shared_ptr<Attempts> attempts, std::shared_ptr<RemoteHost> host,
                        std::shared_ptr<EventLoop> loop, std::shared_ptr<ForkMark> mark,
                        StartLoop start, std::string list_advice)
     : state_(std::make_shared<State>()),

@@ -19,7 +19,7 @@ using StartLoop = std::function<Result<void>()>;
 class RetryStore final : public Store {
  public:
   // `list_advice`: what to do instead of listing.
-  RetryStore(std::unique_ptr<Attempts> attempts, std::shared_ptr<RemoteHost> host,
+  RetryStore(std::shared_ptr<Attempts> attempts, std::shared_ptr<RemoteHost> host,
              std::shared_ptr<EventLoop> loop, std::shared_ptr<ForkMark> mark, StartLoop start,
              std::string list_advice);
   ~RetryStore() override;

@@ -58,7 +58,7 @@ TEST_CASE("refusals of a live host are tried again, as often as `retries` says")
       HttpSimulation web(with_retries(retries));
       web.origin.put("/object", pattern(100));
       web.origin.script(first(retries, status(code)));
-      CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
+      CHECK((bytes_read(*web.store, "object", 0, 100) == pattern(100)));
       CHECK(web.origin.requests() == retries + 1);
       web.origin.script([&](const OriginRequest&) { return status(code); });
       const Error error = error_of(*web.store, "object");
@@ -95,7 +95,7 @@ TEST_CASE("a slow-down of three seconds is sat out") {
     web.origin.put("/object", pattern(100));
     web.origin.script(
         [&](const OriginRequest&) { return web.now_s() < 3 ? status(503) : OriginAnswer(); });
-    CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
+    CHECK((bytes_read(*web.store, "object", 0, 100) == pattern(100)));
   }
 }
 
@@ -109,8 +109,8 @@ TEST_CASE("Retry-After holds the whole host back") {
     return request.target == "/object" && request.number == 1 ? status(503, {"Retry-After: 7"})
                                                               : OriginAnswer();
   });
-  CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
-  CHECK(bytes_read(*web.store, "other", 0, 100) == pattern(100, 2));
+  CHECK((bytes_read(*web.store, "object", 0, 100) == pattern(100)));
+  CHECK((bytes_read(*web.store, "other", 0, 100) == pattern(100, 2)));
   REQUIRE(times.size() == 3);
   CHECK(times[1] >= 7);
   CHECK(times[1] < 7.2);
@@ -124,7 +124,7 @@ TEST_CASE("Retry-After of an hour counts as 60 s, one that cannot be read as non
     HttpSimulation web;
     web.origin.put("/object", pattern(100));
     web.origin.script(first(1, status(429, {std::string("Retry-After: ") + value})));
-    CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
+    CHECK((bytes_read(*web.store, "object", 0, 100) == pattern(100)));
     CHECK(web.now_s() >= least);
     CHECK(web.now_s() <= most);
   }
@@ -135,7 +135,7 @@ TEST_CASE("a host that is down is waited for: an outage of 60 s costs no read") 
   web.origin.put("/object", pattern(100'000));
   web.origin.down();
   web.at(60, [&] { web.origin.up(); });
-  CHECK(bytes_read(*web.store, "object", 0, 100'000) == pattern(100'000));
+  CHECK((bytes_read(*web.store, "object", 0, 100'000) == pattern(100'000)));
   CHECK(web.now_s() >= 60);
   CHECK(web.now_s() <= 81);
   CHECK(web.io->counters().outages == 1);
@@ -176,7 +176,7 @@ TEST_CASE("an outage in the middle of many reads ends with all of them right") {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done == kReads; });
   CHECK(failed == 0);
-  for (std::size_t i = 0; i < kReads; ++i) CHECK(out[i] == part(bytes, i * 10'000, 10'000));
+  for (std::size_t i = 0; i < kReads; ++i) CHECK((out[i] == part(bytes, i * 10'000, 10'000)));
   // One probe at a time while it was down.
   CHECK(web.origin.requests() <= kReads + 40);
 }
@@ -194,7 +194,7 @@ TEST_CASE("an outage that lasts raises the first cause") {
   // And the next read begins anew.
   web.origin.up();
   web.origin.put("/object", pattern(100));
-  CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
+  CHECK((bytes_read(*web.store, "object", 0, 100) == pattern(100)));
 }
 
 TEST_CASE("502 and 504 count as a host that is down, 500 and 503 do not") {
@@ -203,7 +203,7 @@ TEST_CASE("502 and 504 count as a host that is down, 500 and 503 do not") {
     web.origin.put("/object", pattern(100));
     web.origin.script(
         [&](const OriginRequest&) { return web.now_s() < 100 ? status(code) : OriginAnswer(); });
-    CHECK(bytes_read(*web.store, "object", 0, 100) == pattern(100));
+    CHECK((bytes_read(*web.store, "object", 0, 100) == pattern(100)));
     CHECK(web.io->counters().outages == 1);
   }
 }
@@ -247,7 +247,7 @@ TEST_CASE("a body cut at every eighth goes on where it stopped, on a new connect
       auto info = stat_blocking(*web.store, "object");
       REQUIRE(info);
       web.origin.put("/unused", {});
-      CHECK(bytes_read(*web.store, "object", 0, bytes.size(), info->version) == bytes);
+      CHECK((bytes_read(*web.store, "object", 0, bytes.size(), info->version) == bytes));
       const auto log = web.origin.log();
       REQUIRE(log.size() == 3);
       CHECK(log[1].header("range").empty());
@@ -269,7 +269,7 @@ TEST_CASE("cuts spend attempts, and the error says where it stood") {
     HttpSimulation web(with_retries(5));
     web.origin.put("/object", pattern(10'000));
     web.origin.script(first(5, cut));
-    CHECK(bytes_read(*web.store, "object", 0, 10'000) == pattern(10'000));
+    CHECK((bytes_read(*web.store, "object", 0, 10'000) == pattern(10'000)));
   }
   HttpSimulation web(with_retries(2));
   web.origin.put("/object", pattern(10'000));
@@ -287,7 +287,7 @@ TEST_CASE("progress of 8 MiB gives a cut read its attempts back") {
   OriginAnswer cut;
   cut.cut_at = 9 << 20;
   web.origin.script(first(100, cut));
-  CHECK(bytes_read(*web.store, "object", 0, bytes.size()) == bytes);
+  CHECK((bytes_read(*web.store, "object", 0, bytes.size()) == bytes));
 }
 
 TEST_CASE("a resumed answer that begins at zero is used from there") {
@@ -319,7 +319,7 @@ TEST_CASE("a resumed answer that begins at zero is used from there") {
     web.store->read(std::span(&request, 1));
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done.load(); });
-    CHECK(out == pattern(size));
+    CHECK((out == pattern(size)));
   }
 }
 
@@ -352,7 +352,7 @@ TEST_CASE("stalls and trickles end within their limits and are tried again") {
     HttpSimulation web;
     web.origin.put("/object", pattern(100'000));
     web.origin.script(first(1, row.answer));
-    CHECK(bytes_read(*web.store, "object", 0, 100'000) == pattern(100'000));
+    CHECK((bytes_read(*web.store, "object", 0, 100'000) == pattern(100'000)));
     CHECK(web.now_s() >= row.least_s);
     CHECK(web.now_s() <= row.most_s);
   }
@@ -398,12 +398,12 @@ TEST_CASE("a kept connection that the server closed is replaced for nothing") {
   OriginAnswer once;
   once.close_after = true;
   web.origin.script([&](const OriginRequest&) { return once; });
-  for (int i = 0; i < 20; ++i) CHECK(bytes_read(*web.store, "object", 0, 1000) == pattern(1000));
+  for (int i = 0; i < 20; ++i) CHECK((bytes_read(*web.store, "object", 0, 1000) == pattern(1000)));
   // Dropped without an answer, at the moment it is used again.
   web.origin.script([&](const OriginRequest& request) {
     OriginAnswer answer;
     answer.drop = request.number % 2 == 0;
     return answer;
   });
-  for (int i = 0; i < 20; ++i) CHECK(bytes_read(*web.store, "object", 0, 1000) == pattern(1000));
+  for (int i = 0; i < 20; ++i) CHECK((bytes_read(*web.store, "object", 0, 1000) == pattern(1000)));
 }
