@@ -323,6 +323,7 @@ void lists_in_name_order(StoreFixture& fixture) {
 }
 
 void lists_what_is_wanted(StoreFixture& fixture) {
+  if (!fixture.can_list()) return;
   for (const std::string name : {"a/1.x", "a/2.y", "b/3.x", "c.x"}) fixture.put(name, pattern(1));
   std::vector<std::string> found;
   ListRequest request;

@@ -1,0 +1,199 @@
+"""Web servers for tests: nginx, and certificates of a CA made on the spot."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_CONFIGURATION = """
+daemon off;
+{user}
+worker_processes 1;
+pid {root}/nginx.pid;
+error_log {root}/error.log;
+events {{ worker_connections 512; }}
+http {{
+  log_format lines '$request_method $uri $http_range $server_protocol $connection';
+  access_log {root}/access.log lines;
+  client_body_temp_path {root}/tmp-body;
+  proxy_temp_path {root}/tmp-proxy;
+  fastcgi_temp_path {root}/tmp-fastcgi;
+  uwsgi_temp_path {root}/tmp-uwsgi;
+  scgi_temp_path {root}/tmp-scgi;
+  default_type application/octet-stream;
+  server {{
+    listen 127.0.0.1:{http};
+    listen 127.0.0.1:{https} ssl http2;
+    server_name localhost;
+    ssl_certificate {tls}/good.pem;
+    ssl_certificate_key {tls}/good.key;
+    root {www};
+    location /no-range/ {{ alias {www}/; max_ranges 0; }}
+    location /no-etag/ {{ alias {www}/; etag off; }}
+    location /one-request/ {{ alias {www}/; keepalive_requests 1; }}
+    location /gzip/ {{ alias {www}/; gzip on; gzip_types *; gzip_min_length 1; }}
+    location /forbidden/ {{ return 403; }}
+    location ~ ^/redirect/(.*)$ {{ return 302 /$1; }}
+  }}
+}}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def make_certificates(folder: Path) -> None:
+    """ca.pem, and good, expired, other-name and stranger, each with .pem and .key."""
+
+    def openssl(*arguments: object) -> None:
+        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+    def key_arguments(name: str) -> list[object]:
+        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+                folder / f"{name}.key"]  # fmt: skip
+
+    def make_ca(name: str) -> None:
+        openssl("req", "-x509", *key_arguments(name), "-days", 30, "-subj", f"/CN={name}", "-out",
+                folder / f"{name}.pem")  # fmt: skip
+
+    make_ca("ca")
+    make_ca("unknown-ca")
+    for name, ca, names, days in (
+        ("good", "ca", "DNS:localhost,IP:127.0.0.1", 30),
+        ("expired", "ca", "DNS:localhost,IP:127.0.0.1", -1),
+        ("other-name", "ca", "DNS:elsewhere.example", 30),
+        ("stranger", "unknown-ca", "DNS:localhost,IP:127.0.0.1", 30),
+    ):
+        openssl("req", *key_arguments(name), "-subj", f"/CN={name}", "-out", folder / "request.pem")
+        (folder / "names").write_text(f"subjectAltName={names}")
+        openssl("x509", "-req", "-in", folder / "request.pem", "-CA", folder / f"{ca}.pem", "-CAkey",
+                folder / f"{ca}.key", "-CAcreateserial", "-days", days, "-extfile",
+                folder / "names", "-out", folder / f"{name}.pem")  # fmt: skip
+
+
+class Nginx:
+    """A running nginx that serves ``www`` over http, https and HTTP/2."""
+
+    def __init__(self, root: Path, tls: Path) -> None:
+        self.www = root / "www"
+        self.www.mkdir(parents=True)
+        self._log = root / "access.log"
+        self.port, secure = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.secure_url = f"https://localhost:{secure}"
+        configuration = root / "nginx.conf"
+        # As root the workers would take another user, who may not read the folder.
+        user = "user root;" if Path("/root").owner() == "root" and _is_root() else ""
+        configuration.write_text(
+            _CONFIGURATION.format(
+                root=root, www=self.www, tls=tls, http=self.port, https=secure, user=user
+            )
+        )
+        self._process = subprocess.Popen(
+            ["nginx", "-p", str(root), "-c", str(configuration), "-e", str(root / "error.log")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._await_port(root)
+
+    def _await_port(self, root: Path) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise RuntimeError(f"nginx did not start: {(root / 'error.log').read_text()}")
+
+    def put(self, name: str, data: bytes) -> str:
+        """Writes a file; its URL."""
+        path = self.www / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return f"{self.url}/{name}"
+
+    def requests(self) -> list[str]:
+        """Lines of method, path, range, protocol and connection."""
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+def _is_root() -> bool:
+    import os
+
+    return os.getuid() == 0
+
+
+@contextmanager
+def nginx(root: Path) -> Iterator[Nginx]:
+    if shutil.which("nginx") is None or shutil.which("openssl") is None:
+        pytest.skip("nginx or openssl is not installed")
+    tls = root / "tls"
+    tls.mkdir(parents=True)
+    make_certificates(tls)
+    server = Nginx(root / "nginx", tls)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen: list[dict[str, str]]
+
+    def do_GET(self) -> None:
+        self.seen.append(dict(self.headers))
+        super().do_GET()
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def plain_server(
+    folder: Path, certificate: Path | None = None, tls: ssl.TLSVersion | None = None
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Python's own server, with TLS if there is a certificate; its URL and the headers it saw."""
+    seen: list[dict[str, str]] = []
+    handler = type("Handler", (_Quiet,), {"seen": seen})
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
+    )
+    scheme = "http"
+    if certificate is not None:
+        scheme = "https"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+        if tls is not None:
+            context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+            context.maximum_version = tls
+            context.set_ciphers("ALL:@SECLEVEL=0")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    server.handle_error = lambda *arguments: None  # type: ignore[method-assign]
+    thread.start()
+    try:
+        yield f"{scheme}://localhost:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
