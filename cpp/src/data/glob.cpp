@@ -257,7 +257,7 @@ Result<std::vector<std::string>> expand(std::string_view text, int depth) {
     longer.reserve(words.size() * inner->size());
     const auto before = text.substr(done, braces->open - done);
     for (const auto& word : words) {
-      for (const auto& more : *inner) longer.push_back(word + std::string(before) + more);
+      for (const auto& more : *inner) longer.emplace_back(word).append(before).append(more);
     }
     words = std::move(longer);
     done = search = braces->close + 1;
