@@ -16,6 +16,9 @@ BUILD_PACKAGES=(
   libpugixml-dev catch2
 )
 
+# The web server and the certificates of tests.
+TEST_PACKAGES=(nginx-light openssl ca-certificates)
+
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 

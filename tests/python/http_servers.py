@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import http.server
+import os
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,8 +82,8 @@ def make_certificates(folder: Path) -> None:
     ):
         openssl("req", *key_arguments(name), "-subj", f"/CN={name}", "-out", folder / "request.pem")
         (folder / "names").write_text(f"subjectAltName={names}")
-        openssl("x509", "-req", "-in", folder / "request.pem", "-CA", folder / f"{ca}.pem", "-CAkey",
-                folder / f"{ca}.key", "-CAcreateserial", "-days", days, "-extfile",
+        openssl("x509", "-req", "-in", folder / "request.pem", "-CA", folder / f"{ca}.pem",
+                "-CAkey", folder / f"{ca}.key", "-CAcreateserial", "-days", days, "-extfile",
                 folder / "names", "-out", folder / f"{name}.pem")  # fmt: skip
 
 
@@ -97,7 +99,7 @@ class Nginx:
         self.secure_url = f"https://localhost:{secure}"
         configuration = root / "nginx.conf"
         # As root the workers would take another user, who may not read the folder.
-        user = "user root;" if Path("/root").owner() == "root" and _is_root() else ""
+        user = "user root;" if os.getuid() == 0 else ""
         configuration.write_text(
             _CONFIGURATION.format(
                 root=root, www=self.www, tls=tls, http=self.port, https=secure, user=user
@@ -136,12 +138,6 @@ class Nginx:
         self._process.wait(30)
 
 
-def _is_root() -> bool:
-    import os
-
-    return os.getuid() == 0
-
-
 @contextmanager
 def nginx(root: Path) -> Iterator[Nginx]:
     if shutil.which("nginx") is None or shutil.which("openssl") is None:
@@ -168,6 +164,18 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def _tls_context(certificate: Path, highest: ssl.TLSVersion | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    if highest is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that it is old is the point
+            context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+            context.maximum_version = highest
+        context.set_ciphers("ALL:@SECLEVEL=0")
+    return context
+
+
 @contextmanager
 def plain_server(
     folder: Path, certificate: Path | None = None, tls: ssl.TLSVersion | None = None
@@ -175,18 +183,12 @@ def plain_server(
     """Python's own server, with TLS if there is a certificate; its URL and the headers it saw."""
     seen: list[dict[str, str]] = []
     handler = type("Handler", (_Quiet,), {"seen": seen})
+    context = None if certificate is None else _tls_context(certificate, tls)
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
     )
-    scheme = "http"
-    if certificate is not None:
-        scheme = "https"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
-        if tls is not None:
-            context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-            context.maximum_version = tls
-            context.set_ciphers("ALL:@SECLEVEL=0")
+    scheme = "http" if context is None else "https"
+    if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     server.handle_error = lambda *arguments: None  # type: ignore[method-assign]

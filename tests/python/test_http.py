@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from http_servers import Nginx, free_port, make_certificates, nginx, plain_server
 
 import headpond as hp
-from http_servers import Nginx, free_port, make_certificates, nginx, plain_server
 
 DATA = np.arange(50_000, dtype=np.uint32).tobytes()
 
@@ -49,7 +49,7 @@ def run(program: str, **environment: str) -> dict:
 
 
 def attempt(url: str, **environment: str) -> dict:
-    """Reads a URL in a fresh process: ``{"size": n}`` or the error, and how many requests it took."""
+    """Reads a URL in a fresh process: its size or the error, and how many requests it took."""
     program = f"""
 found = {{}}
 try:
@@ -190,10 +190,9 @@ def test_the_environment_of_curl_does_not_matter(certificates: Path, tmp_path: P
     (tmp_path / ".netrc").write_text("machine localhost login canary password canary\n")
     (tmp_path / ".netrc").chmod(0o600)
     (tmp_path / ".curlrc").write_text(f'proxy = "{nobody}"\nuser = "canary:canary"\n')
-    proxies = {
-        name: nobody
-        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY")
-    }
+    proxies = dict.fromkeys(
+        ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"), nobody
+    )
     with plain_server(certificates) as (url, seen):
         found = attempt(
             f"{url}/data.bin",

@@ -18,7 +18,8 @@
 namespace headpond {
 namespace {
 
-constexpr long kBufferBytes = 256 << 10;
+constexpr std::uint64_t kBufferMin = 16 << 10;
+constexpr std::uint64_t kBufferMax = 256 << 10;
 // For the next of a host's addresses only: libcurl gives each half of what is left.
 constexpr long kAddressesMs = 3000;
 constexpr std::chrono::milliseconds kIdleWait{60'000};
@@ -322,7 +323,6 @@ class CurlReactor final : public TransferLoop {
     set(CURLOPT_ACCEPT_ENCODING, "identity");
     set(CURLOPT_HTTP_CONTENT_DECODING, 0L);
     set(CURLOPT_HTTP09_ALLOWED, 0L);
-    set(CURLOPT_BUFFERSIZE, kBufferBytes);
     set(CURLOPT_TCP_KEEPALIVE, 1L);
     set(CURLOPT_CONNECTTIMEOUT_MS, kAddressesMs);
     set(CURLOPT_SSL_VERIFYPEER, 1L);
@@ -358,6 +358,9 @@ class CurlReactor final : public TransferLoop {
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION,
                      static_cast<long>(streams ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
     curl_easy_setopt(easy, CURLOPT_PIPEWAIT, streams ? 1L : 0L);
+    // libcurl makes and frees it for every transfer.
+    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE,
+                     static_cast<long>(std::clamp(request.bytes, kBufferMin, kBufferMax)));
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request.fresh ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, request.fresh ? 0L : 60L);
   }

@@ -180,6 +180,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     if (call.is_stat()) {
       request_.head = !call.head_failed;
       if (call.head_failed) request_.range = TransferRequest::Range{0, 0};
+      request_.bytes = 0;
       request_.many_streams = true;
       return;
     }
@@ -192,6 +193,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     asked_.bytes = unsized ? 0 : call.out.size() - call.got;
     asked_.whole = call.got == 0 && (unsized || call.allocated ||
                                      (asked_.first == 0 && asked_.expected.size == asked_.bytes));
+    request_.bytes = unsized ? ~std::uint64_t{0} : asked_.bytes;
     request_.many_streams = !unsized && asked_.bytes <= kManyStreamsMax;
     if (asked_.whole) return;
     constexpr std::uint64_t kLastMax = (std::uint64_t{1} << 63) - 1;  // what servers can count to
@@ -476,8 +478,7 @@ void HttpAttempts::cancel(RemoteCall& call) {
   static_cast<void>(attempt->release());
 }
 
-void HttpAttempts::ask_about_name(Attempt& attempt, std::uint64_t number,
-                                  const std::string& host) {
+void HttpAttempts::ask_about_name(Attempt& attempt, std::uint64_t number, const std::string& host) {
   unnamed_.emplace_back(&attempt, number);
   if (unnamed_.size() > 1) return;
   name_check_(host, [weak = weak_from_this(), loop = loop_](NameState state) {

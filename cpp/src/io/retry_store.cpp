@@ -22,7 +22,10 @@ struct RetryStore::State {
   // Has the loop look for calls that are stopped, once for all that stop together.
   static void sweep(const std::shared_ptr<State>& state) {
     if (state->sweeping.exchange(true)) return;
-    state->loop->post([state] {
+    // Weak, here and below: what is posted to a loop that ends must not keep it.
+    state->loop->post([weak = std::weak_ptr(state)] {
+      const auto state = weak.lock();
+      if (state == nullptr) return;
       state->sweeping = false;
       state->host->cancel_if([&](const RemoteCall& call) {
         return call.attempts == state->attempts.get() && call.stopped();
@@ -180,7 +183,9 @@ std::string RetryStore::describe() const { return state_->attempts->describe({})
 void RetryStore::close() {
   if (mark_->forked()) return;  // its calls are the parent's
   state_->closing = true;
-  const auto cancel = [state = state_] {
+  const auto cancel = [weak = std::weak_ptr(state_)] {
+    const auto state = weak.lock();
+    if (state == nullptr) return;
     state->host->cancel_if(
         [&](const RemoteCall& call) { return call.attempts == state->attempts.get(); });
   };

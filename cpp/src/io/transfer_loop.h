@@ -21,10 +21,11 @@ struct TransferRequest {
   std::string url;  // complete and escaped
   bool head = false;
   std::optional<Range> range;
-  std::string if_match;       // an entity tag; empty: no condition
-  bool own_headers = true;    // send those of the options: only to the host they are for
-  bool fresh = false;         // on a new connection, after a new look-up of the name
-  bool public_only = false;   // do not connect to a local address
+  std::string if_match;      // an entity tag; empty: no condition
+  bool own_headers = true;   // send those of the options: only to the host they are for
+  bool fresh = false;        // on a new connection, after a new look-up of the name
+  bool public_only = false;  // do not connect to a local address
+  std::uint64_t bytes = ~std::uint64_t{0};  // about so many will come, if known
   bool many_streams = false;  // HTTP/2 if the server speaks it; else a connection of its own
 };
 
