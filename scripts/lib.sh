@@ -79,8 +79,8 @@ print("\n".join(line for extra in sys.argv[1:] for line in extras[extra]))
 PY
 }
 
-# What the build itself needs. Installed once, in the place of an environment made for each build:
-# ccache knows the headers again.
+# What the build itself needs. Installed here, for --no-build-isolation: in an environment made for
+# each build pybind11 lies somewhere else each time, and everything that includes it is compiled anew.
 build_requirements() {
   .venv/bin/python - <<'PY'
 import tomllib

@@ -6,7 +6,7 @@ import io
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +57,15 @@ def shards(photos: Path) -> str:
                 add_member(tar, f"{key}.jpg", path.read_bytes())
                 add_member(tar, f"{key}.cls", str(CLASSES.index(path.parent.name)).encode())
     return str(root / "train-{0000..0003}.tar")
+
+
+@pytest.fixture(scope="session")
+def web(photos: Path, shards: str) -> Iterator[str]:
+    """The URL of a web server that has photos/ and shards/."""
+    from headpond.cli._range_server import RangeServer
+
+    with RangeServer(photos.parent) as server:
+        yield server.url
 
 
 def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -16,7 +16,6 @@ SOUND = {
     "proc/meminfo": "MemTotal:  67108864 kB\nMemAvailable:  33554432 kB\n",
     "sys/fs/cgroup/cpu.max": "max 100000\n",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-    "etc/ssl/certs/ca-certificates.crt": "",
 }
 
 
@@ -31,7 +30,13 @@ def machine(tmp_path: Path):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        info = {"io": "uring", "io_reason": "", "memory_bytes": GIB, "cache_dir": str(tmp_path)}
+        info: dict[str, Any] = {
+            "io": "uring",
+            "io_reason": "",
+            "memory_bytes": GIB,
+            "cache_dir": str(tmp_path),
+        }
+        info["http"] = {"ca_file": "/etc/ssl/cert.pem", "ca_source": "the system"}
         settings: dict[str, Any] = {"environment": {}, "release": "6.1.0-18-amd64", "cpus": 16}
         return doctor.Machine(tmp_path, info=info | changed.pop("info", {}), **settings | changed)
 
@@ -125,10 +130,8 @@ def test_what_is_missing_gets_its_fix(machine, check, files, changed, words) -> 
     assert words in found.fix
 
 
-def test_without_any_ca_bundle_it_says_what_to_install(machine, monkeypatch) -> None:
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    bare = machine()
-    (bare.root / "etc/ssl/certs/ca-certificates.crt").unlink()
+def test_without_any_ca_bundle_it_says_what_to_install(machine) -> None:
+    bare = machine(info={"http": {"ca_file": "", "ca_source": ""}})
     assert "ca-certificates" in doctor.ca_bundle(bare).fix
 
 

@@ -36,11 +36,12 @@ def test_python_blocks_run_in_order(
     run_python: Callable[..., str],
     photos: Path,
     shards: str,
+    web: str,
     tmp_path: Path,
     page: Path,
 ) -> None:
-    """A page is one program, beside made data."""
-    program = "\n".join(runnable(blocks(page, "python")))
+    """A page is one program, beside made data; its web server is one of ours."""
+    program = "\n".join(runnable(blocks(page, "python"))).replace("https://data.example.org", web)
     (tmp_path / "photos").symlink_to(photos)
     (tmp_path / "shards").symlink_to(Path(shards).parent)
     (tmp_path / "page.py").write_text(program)

@@ -25,6 +25,7 @@ _FEATURES = 3 * (SIZE // _CELL) ** 2
 _HIDDEN = 64
 _BATCH = 50
 _SEED = 7
+_WINDOW = 500
 
 Array: TypeAlias = npt.NDArray[np.float32]
 
@@ -34,7 +35,7 @@ class Job:
     """What is trained on what."""
 
     folder: str
-    source: str  # "folder" or "shards"
+    shards: str  # glob or braces; empty: the class folder
     kind: str  # "numpy" or "torch"
     classes: int
 
@@ -193,14 +194,20 @@ class Run:
 
 
 def _pipeline(job: Job) -> hp.Pipeline:
-    if job.source == "folder":
-        dataset = hp.from_files(f"{job.folder}/folder").rename(data="picture")
+    if not job.shards:
+        ordered = hp.from_files(f"{job.folder}/folder").rename(data="picture").shuffle(seed=_SEED)
     else:
-        shards = hp.from_webdataset(f"{job.folder}/shards/*.tar")
-        dataset = shards.decode(cls="int64").rename(jpg="picture", cls="label")
+        shards = hp.from_webdataset(job.shards).decode(cls="int64")
+        named = shards.rename(jpg="picture", cls="label")
+        # Remote shards are streamed in groups: the first batch does not wait for all of them.
+        remote = "://" in job.shards
+        ordered = (
+            named.shuffle(seed=_SEED, mode="window", window=_WINDOW)
+            if remote
+            else named.shuffle(seed=_SEED)
+        )
     return (
-        dataset.shuffle(seed=_SEED)
-        .image("picture", size=SIZE, crop="random_resized", flip=True)
+        ordered.image("picture", size=SIZE, crop="random_resized", flip=True)
         .select("picture", "label", "__index__")
         .batch(_BATCH)
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headpond.cli import _demo_training as training
+from headpond.cli._range_server import RangeServer
 
 if TYPE_CHECKING:
     from headpond.cli.env import Commands
@@ -67,7 +68,7 @@ class _Demo:
         )
         rows = [self._train(kind)]
         row, exact = self._train_and_resume(kind)
-        rows += [row, *self._compare(kind)]
+        rows += [row, self._train_over_http(kind), *self._compare(kind)]
         if self._quiet:
             print(json.dumps({"resumed_exactly": exact, "rows": rows}, indent=2))
         else:
@@ -92,11 +93,11 @@ class _Demo:
         made = sum(path.stat().st_size for path in self._folder.glob("folder/*/*"))
         self._say(f"  {made / 1e6:.0f} MB, as a class folder and as {_SHARDS} tar shards")
 
-    def _job(self, source: str, kind: str) -> training.Job:
-        return training.Job(str(self._folder), source, kind, _CLASSES)
+    def _job(self, shards: str, kind: str) -> training.Job:
+        return training.Job(str(self._folder), shards, kind, _CLASSES)
 
     def _train(self, kind: str) -> dict[str, Any]:
-        run = training.Run(self._job("folder", kind))
+        run = training.Run(self._job("", kind))
         with run.loader:
             for epoch in range(_EPOCHS):
                 passed = run.epoch(run.loader)
@@ -109,7 +110,7 @@ class _Demo:
     def _train_and_resume(self, kind: str) -> tuple[dict[str, Any], bool]:
         """Stops in the middle of the last epoch; a new process does the rest."""
         checkpoint = self._folder / "checkpoint.pickle"
-        run = training.Run(self._job("shards", kind))
+        run = training.Run(self._job(f"{self._folder}/shards/*.tar", kind))
         with run.loader:
             for epoch in range(_EPOCHS - 1):
                 passed = run.epoch(run.loader)
@@ -131,6 +132,16 @@ class _Demo:
         )
         return passed.row("headpond, shards"), exact
 
+    def _train_over_http(self, kind: str) -> dict[str, Any]:
+        """The shards once more, from a web server in this process."""
+        with RangeServer(self._folder) as server:
+            shards = f"{server.url}/shards/demo-{{000000..{_SHARDS - 1:06}}}.tar"
+            run = training.Run(self._job(shards, kind))
+            with run.loader:
+                passed = run.epoch(run.loader)
+            self._say_losses(f"shards over HTTP ({server.requests} requests)", 0, passed)
+        return passed.row("headpond, shards over HTTP")
+
     def _compare(self, kind: str) -> list[dict[str, Any]]:
         missing = training.missing_for_comparison()
         if missing:
@@ -139,8 +150,8 @@ class _Demo:
         rows = []
         for workers in (0, len(os.sched_getaffinity(0))):
             self._say(f"the same with torch's DataLoader and PIL, {workers} workers")
-            run = training.Run(self._job("folder", kind))
-            loader = training.torch_loader(self._job("folder", kind), workers)
+            run = training.Run(self._job("", kind))
+            loader = training.torch_loader(self._job("", kind), workers)
             rows.append(run.epoch(loader).row(f"torch DataLoader + PIL, {workers} workers"))
         return rows
 

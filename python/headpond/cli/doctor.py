@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 _KERNEL = (5, 6)  # io_uring with reads that need no preparation
 _LOCKED_BYTES = 8 << 20  # what kernels allow since 5.16
 _CACHE_FREE_BYTES = 256 << 20
-_CA_BUNDLES = (
-    "etc/ssl/certs/ca-certificates.crt",  # Debian, Arch, Alpine
-    "etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
-    "etc/ssl/ca-bundle.pem",  # SUSE
-    "etc/ssl/cert.pem",
-)
 
 
 @dataclass(frozen=True)
@@ -208,16 +202,12 @@ def ca_bundle(machine: Machine) -> Check:
     """What are web servers' certificates checked against?"""
     for variable in ("SSL_CERT_FILE", "CURL_CA_BUNDLE"):
         path = machine.environment.get(variable)
-        if path and os.access(path, os.R_OK):
-            return Check("CA bundle", f"{path} ({variable})")
-        if path:
+        if path and not os.access(path, os.R_OK):
             fix = f"unset {variable}, or let it name a file that can be read"
             return Check("CA bundle", f"{path} ({variable}) cannot be read", fix)
-    for bundle in _CA_BUNDLES:
-        if machine.exists(bundle):
-            return Check("CA bundle", f"/{bundle}")
-    if importlib.util.find_spec("certifi"):
-        return Check("CA bundle", "of the Python package certifi")
+    http = machine.info.get("http", {})
+    if http.get("ca_file"):
+        return Check("CA bundle", f"{http['ca_file']} ({http['ca_source']})")
     return Check(
         "CA bundle",
         "none: https:// will not work",
