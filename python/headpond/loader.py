@@ -337,9 +337,7 @@ class Loader:
         """Ranks that take their place from the job must agree; given ranks are the caller's."""
         if self._given_rank is not None:
             return
-        order = json.loads(
-            _core.state_json(self._order(), self._sampler, 0, 0, 0, False, (0, 0))
-        )
+        order = json.loads(_core.state_json(self._order(), self._sampler, 0, 0, 0, False, (0, 0)))
         order["batch"], order["drop_last"] = self._batch.size, self._batch.drop_last
         compare_orders(order, next(_loaders_begun), self._find_rank())
 

@@ -48,9 +48,11 @@ class _Decode:
             return None
         first = b""
         stored = {name: dtype for name, dtype, _ in dataset._core.fields}
-        if stored[field] == "bytes" and len(dataset):
-            sample = dataset._core.read(default_engine()._core, [0], [field])[0]
-            first = sample.get(field, b"")
+        if self.name == "npy" and stored[field] == "bytes":  # the first says dtype and shape
+            dataset._count()
+            if len(dataset):
+                sample = dataset._core.read(default_engine()._core, [0], [field])[0]
+                first = sample.get(field, b"")
         return _core.named_decoder(self.name, dataset._core, field, first)
 
 

@@ -65,6 +65,18 @@ def test_inspect_knows_shards_by_braces_and_by_folder(run, shards: str) -> None:
         assert found["first"][0]["fields"]["cls"] == "0"
 
 
+def test_inspect_and_check_read_from_a_web_server(run, shards: str, web: str) -> None:
+    remote = f"{web}/shards/{Path(shards).name}"
+    code, here = run("inspect", shards)
+    assert code == 0
+    code, there = run("inspect", remote)
+    assert code == 0
+    for same in ("kind", "samples", "objects", "bytes", "fields", "first"):
+        assert there[same] == here[same]
+    code, found = run("check", remote)
+    assert (code, found["good"], found["decoded"]) == (0, True, 120)
+
+
 def test_inspect_knows_records(run, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     code, found = run("inspect", tmp_path)

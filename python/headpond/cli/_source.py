@@ -34,7 +34,7 @@ class Place:
         """The dataset, or one of the same kind over ``source``."""
         source = self.source if source is None else source
         if self.kind == "webdataset":
-            return hp.from_webdataset(source)
+            return counted(hp.from_webdataset(source))
         if self.kind == "files":
             return _files(source)
         if self.dtype is None:
@@ -52,6 +52,12 @@ class Place:
         if self.kind == "webdataset":
             return extension(name) == ".tar"
         return self.kind == "files" or self.dtype is not None or extension(name) == ".npy"
+
+
+def counted(dataset: hp.Dataset) -> hp.Dataset:
+    """The same; remote shards that have no index are counted now."""
+    dataset._count()
+    return dataset
 
 
 def _files(source: Source) -> hp.Dataset:

@@ -137,7 +137,7 @@ class Checker:
         good = []
         for uri, size in self._shown("shards", shards, len(shards)):
             try:
-                dataset = hp.from_webdataset([uri])
+                dataset = self._place.open([uri])
             except hp.Error as error:
                 yield from self._broken_shard(uri, size, error)
                 continue
@@ -146,7 +146,7 @@ class Checker:
             good.append(uri)
         if not good:
             return
-        dataset = hp.from_webdataset(good)
+        dataset = self._place.open(good)
         for field in dataset.fields:
             yield from self._field(dataset, field, f".{field.rpartition('.')[2]}")
 

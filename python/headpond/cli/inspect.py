@@ -6,14 +6,15 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import headpond as hp
+    from headpond.cli._source import Place
     from headpond.cli.env import Commands
 
+_UNKNOWN = 2**63
 _SIZED = 1000  # samples whose sizes are looked at
 _TILE = 128  # pixels of a picture on the sheet
 _GAP = 4
@@ -48,21 +49,21 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     place = _source.find(arguments)
     dataset = place.open()
-    found = describe(dataset, place.kind, arguments.first)
+    found = describe(dataset, place, arguments.first)
     if arguments.png:
         found["png"] = _write_sheet(dataset, arguments.png, arguments.tiles)
     print(json.dumps(found, indent=2) if arguments.json else _text(found))
     return 0
 
 
-def describe(dataset: hp.Dataset, kind: str, first: int) -> dict[str, Any]:
+def describe(dataset: hp.Dataset, place: Place, first: int) -> dict[str, Any]:
     """What ``--json`` prints."""
     sizes = _sizes(dataset)
     return {
-        "kind": kind,
+        "kind": place.kind,
         "samples": len(dataset),
         "objects": len(dataset._core.manifest),
-        "bytes": sum(size for _, size in _objects(dataset)),
+        "bytes": _size(dataset, place),
         "fields": [
             {"name": name, "dtype": spec.dtype, "shape": spec.shape, "bytes": sizes.get(name)}
             for name, spec in dataset.fields.items()
@@ -74,9 +75,13 @@ def describe(dataset: hp.Dataset, kind: str, first: int) -> dict[str, Any]:
     }
 
 
-def _objects(dataset: hp.Dataset) -> Iterator[tuple[str, int]]:
+def _size(dataset: hp.Dataset, place: Place) -> int:
+    """Bytes of all objects."""
     manifest = dataset._core.manifest
-    return ((manifest.name(i), manifest.object_size(i)) for i in range(len(manifest)))
+    sizes = [manifest.object_size(index) for index in range(len(manifest))]
+    if any(size >= _UNKNOWN for size in sizes):  # of remote shards, until they are asked
+        sizes = [size for _, size in place.manifest()]
+    return sum(sizes)
 
 
 def _spread(count: int, wanted: int) -> list[int]:
