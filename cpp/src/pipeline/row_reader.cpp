@@ -13,12 +13,12 @@ namespace {
 
 // Records of one object that are decoded together go through a buffer of this size,
 // so that they are still in the L2 cache when they are decoded.
-constexpr std::uint64_t kRunBytes = 256 * 1024;
+constexpr std::uint64_t kRunBytes = std::uint64_t{256} << 10;
 // Neighbouring cold records share a read when reading the gap costs less than a
 // request, and copying them out costs less than a request too.
-constexpr std::uint64_t kGapBytes = 64 * 1024;
-constexpr std::uint64_t kMergeBelowBytes = 128 * 1024;
-constexpr std::uint64_t kMergedBytesMax = 4 * 1024 * 1024;
+constexpr std::uint64_t kGapBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kMergeBelowBytes = std::uint64_t{128} << 10;
+constexpr std::uint64_t kMergedBytesMax = std::uint64_t{4} << 20;
 
 class Stopwatch {
  public:
