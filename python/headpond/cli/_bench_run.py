@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import headpond as hp
+from headpond.cli._source import Place, guess
 from headpond.cli._torch_crop import random_crop
 
 _WARM_UP = 0.25  # of the seconds, before what counts
@@ -49,15 +50,7 @@ class Data:
 
 def open_source(source: str) -> Data:
     """Opens a source as what it looks like: tar shards, or files one a sample."""
-    folder = Path(source)
-    if folder.is_dir() and any(folder.glob("*.tar")):
-        dataset = hp.from_webdataset(str(folder / "*.tar"))
-    elif ".tar" in source:
-        dataset = hp.from_webdataset(source)
-    else:
-        flat = folder.is_dir() and any(entry.is_file() for entry in folder.iterdir())
-        labelled = folder.is_dir() and not flat
-        dataset = hp.from_files(source, label="folder" if labelled else None)
+    dataset = Place(source, guess(source)).open()
     step = max(1, len(dataset) // 32)
     some = [dataset[index] for index in range(0, len(dataset), step)]
     fields = [name for name, value in some[0].items() if isinstance(value, bytes)]

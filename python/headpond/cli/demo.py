@@ -145,7 +145,8 @@ class _Demo:
     def _compare(self, kind: str) -> list[dict[str, Any]]:
         missing = training.missing_for_comparison()
         if missing:
-            self._say(f"no comparison with torch's DataLoader: {missing} is not installed")
+            are = "are" if ", " in missing else "is"
+            self._say(f"no comparison with torch's DataLoader: {missing} {are} not installed")
             return []
         rows = []
         for workers in (0, len(os.sched_getaffinity(0))):
