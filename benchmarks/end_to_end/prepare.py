@@ -18,6 +18,8 @@ import numpy as np
 TRAIN_COPIES = 2
 FILE_COPIES = 4
 SHARDS = 4
+SMALL_SHARDS = 16
+SMALL_SHARD_SAMPLES = 40
 RECORD_BYTES = 150_528
 RECORDS = 2_048
 TOKENS = 500_000_000
@@ -103,6 +105,24 @@ def shards(work: Path, data: Path) -> Path:
                 for i in part:
                     add_member(tar, f"{i:06d}.jpg", paths[i].read_bytes())
                     add_member(tar, f"{i:06d}.cls", str(classes[paths[i].parent.name]).encode())
+        finish(folder)
+    return folder
+
+
+def small_shards(work: Path, data: Path) -> Path:
+    """SMALL_SHARDS shards of a few pictures each, padded to whole 64 KiB records."""
+    folder = work / "small-shards"
+    if not complete(folder):
+        fresh(folder)
+        paths = sources(data)
+        for shard in range(SMALL_SHARDS):
+            path = folder / f"part-{shard:03d}.tar"
+            with tarfile.open(path, "w", tarfile.USTAR_FORMAT) as tar:
+                for i in range(SMALL_SHARD_SAMPLES):
+                    number = shard * SMALL_SHARD_SAMPLES + i
+                    content = paths[number % len(paths)].read_bytes()
+                    add_member(tar, f"{number:06d}.jpg", content)
+            os.truncate(path, -(-path.stat().st_size // (1 << 16)) << 16)
         finish(folder)
     return folder
 

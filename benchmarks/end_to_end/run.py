@@ -14,16 +14,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import remote
 import report
 import runner
 import special
 from workloads import WORKLOADS, by_name
 
+SINGLE = special.SPECIAL | remote.REMOTE
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def parse() -> argparse.Namespace:
-    names = [w.name for w in WORKLOADS] + list(special.SPECIAL)
+    names = [w.name for w in WORKLOADS] + list(SINGLE)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -62,16 +64,16 @@ def main() -> int:
         everything=arguments.all,
         min_cores=arguments.min_cores,
     )
-    wanted = arguments.workload or [w.name for w in WORKLOADS] + list(special.SPECIAL)
+    wanted = arguments.workload or [w.name for w in WORKLOADS] + list(SINGLE)
     if arguments.verify:
-        return verify([n for n in wanted if n not in special.SPECIAL], options)
+        return verify([n for n in wanted if n not in SINGLE], options)
     stamp = runner.stamp()
     print(f"{stamp['cpus']} x {stamp['cpu']}, {stamp['memory_gib']} GiB, Linux {stamp['kernel']}, "
           f"Python {stamp['python']}, commit {stamp['commit']}, {stamp['date']}")  # fmt: skip
     results: list[dict[str, Any]] = []
     for name in wanted:
-        if name in special.SPECIAL:
-            result = special.SPECIAL[name](options)
+        if name in SINGLE:
+            result = SINGLE[name](options)
             print(f"\n## {result['title']}\n\n{result['table']}")
             bars = result["bars"]
         else:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import json
 import os
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle
@@ -116,9 +120,129 @@ def imports(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def peak_resident() -> int:
+    for line in open("/proc/self/status"):
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def late(spec: dict[str, Any]) -> dict[str, Any]:
+    """The first epoch over shards that nobody has indexed."""
+    import headpond as hp
+
+    with tempfile.TemporaryDirectory() as folder:
+        hp.configure(memory=spec["memory"], cache_dir=folder)
+        hp.info()
+        before = resident_bytes()
+        begin = time.perf_counter()
+        dataset = hp.from_webdataset(spec["urls"])
+        pipe = dataset.shuffle(seed=1, mode="window", window=spec["window"]).batch(16)
+        samples, first_s = 0, 0.0
+        with pipe.loader() as loader:
+            for batch in loader:
+                first_s = first_s or time.perf_counter() - begin
+                samples += len(next(iter(batch.values())))
+        return {"first_s": first_s, "samples": samples, "peak_bytes": peak_resident() - before}
+
+
+def stream(spec: dict[str, Any]) -> dict[str, Any]:
+    """The time that these objects take by ranges, 16 in flight."""
+    import headpond as hp
+
+    begin = time.perf_counter()
+    ranges = []
+    for url in spec["urls"]:
+        size = hp.stat(url).size
+        step = 4 << 20
+        ranges += [(url, at, min(at + step, size)) for at in range(0, size, step)]
+    hp.read_many(ranges)
+    return {"stream_s": time.perf_counter() - begin}
+
+
+def latency(spec: dict[str, Any]) -> dict[str, Any]:
+    import headpond as hp
+
+    hp.configure(connections=spec["connections"])
+    pipe = hp.from_files(spec["urls"], label=None).shuffle(seed=1).batch(32)
+    with pipe.loader() as loader:
+        batches = iter(loader)
+        next(batches)
+        begin, samples = time.perf_counter(), 0
+        for batch in batches:
+            samples += len(batch["data"])
+        return {"rate": samples / (time.perf_counter() - begin)}
+
+
+def closing(spec: dict[str, Any]) -> dict[str, Any]:
+    """Loaders that are closed while their records do not come."""
+    import headpond as hp
+
+    def counts() -> list[int]:
+        return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))]
+
+    def take(batches: Iterator[Any]) -> None:
+        with contextlib.suppress(hp.Error):
+            next(batches)
+
+    pipe = hp.from_records(spec["urls"], "uint8", (1 << 16,)).shuffle(seed=1).batch(64)
+    close_s: list[float] = []
+    before, memory = counts(), 0
+    for turn in range(spec["times"]):
+        engine = hp.Engine()
+        loader = pipe.loader(engine=engine)
+        taker = threading.Thread(target=take, args=(iter(loader),))
+        taker.start()
+        while not engine.info()["http"]["requests"]:
+            time.sleep(0.001)
+        begin = time.perf_counter()
+        loader.close()
+        engine.close()
+        close_s.append(time.perf_counter() - begin)
+        taker.join()
+        del loader, engine, taker
+        if turn == 9:
+            gc.collect()
+            before, memory = counts(), resident_bytes()
+    gc.collect()
+    return {"close_s": close_s, "before": before, "after": counts(),
+            "growth_bytes": resident_bytes() - memory}  # fmt: skip
+
+
+def jpeg(spec: dict[str, Any]) -> dict[str, Any]:
+    import headpond as hp
+
+    pipe = (
+        hp.from_webdataset(spec["source"])
+        .shuffle(seed=1, mode="window", window=500)
+        .image("jpg", size=224, crop="random_resized", flip=True)
+        .batch(64)
+    )
+    with pipe.loader() as loader:
+        for _ in loader:
+            pass
+        begin, images = usage(), 0
+        for _ in range(2):
+            for batch in loader:
+                images += len(batch["jpg"])
+        spent = usage().since(begin)
+    return {"rate": images / spent.wall_s, "cpu_ms": spent.cpu_s / images * 1e3}
+
+
+MEASUREMENTS = {
+    "start": start,
+    "train": train,
+    "import": imports,
+    "late": late,
+    "stream": stream,
+    "latency": latency,
+    "closing": closing,
+    "jpeg": jpeg,
+}
+
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    answer = {"start": start, "train": train, "import": imports}[asked["what"]](asked)
+    answer = MEASUREMENTS[asked["what"]](asked)
     print(json.dumps(answer), flush=True)
     # Prefetch threads and worker processes of a loader that is broken off need no farewell here.
     os._exit(0)

@@ -193,6 +193,8 @@ class Core final : public HttpIo, public std::enable_shared_from_this<Core> {
         while (!stopping->load(std::memory_order_acquire)) {
           loop->run_once(until(loop->next_deadline(), loop->now()));
         }
+        // What was posted last holds stores, and those the loop: nothing stays behind.
+        loop->run_once(std::chrono::milliseconds(0));
       });
       if (!thread) return std::move(thread).error();
       thread_ = *std::move(thread);

@@ -1,0 +1,146 @@
+"""Workloads over HTTP: first batch and origin bytes without an index, latency, closing, JPEGs."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import prepare
+from runner import Options
+from servers import SlowOrigin, nginx
+from special import Row, bar, child, milliseconds
+
+FIRST_BYTE_S = 0.030
+MIB_S = 0.020
+IN_FLIGHT = 32
+
+
+def urls(base: str, folder: Path, pattern: str) -> list[str]:
+    return [f"{base}/{path.relative_to(folder)}" for path in sorted(folder.glob(pattern))]
+
+
+def result(name: str, title: str, runs: list[Row], lines: list[str], bars: list[Row]) -> Row:
+    failed = [" ".join(run["error"]) for run in runs if "error" in run]
+    lines += [f"\nfailed: {text}" for text in failed]
+    return {"workload": name, "title": title, "runs": runs, "table": "\n".join(lines), "bars": bars}
+
+
+def median(runs: list[Row], what: str) -> float:
+    return statistics.median(run[what] for run in runs)
+
+
+def late(options: Options) -> Row:
+    """Shards without an index from a slow origin."""
+    folder = prepare.small_shards(options.work, options.data)
+    shards = sorted(folder.glob("*.tar"))
+    data = sum(path.stat().st_size for path in shards)
+    group = 2 * shards[0].stat().st_size  # `window` samples fill two shards
+    memories = {"two groups fit": 5 * group // 2, "a quarter of a group fits": group // 4}
+    runs: list[Row] = []
+    for _ in range(options.rounds):
+        for title, memory in memories.items():
+            window = prepare.SMALL_SHARD_SAMPLES + 1
+            with SlowOrigin(folder, first_byte_s=FIRST_BYTE_S, mib_s=MIB_S) as origin:
+                run = child({"what": "late", "urls": urls(origin.url, folder, "*.tar"),
+                             "window": window, "memory": memory})  # fmt: skip
+                runs.append({"title": title, "memory": memory, "origin_bytes": origin.bytes, **run})
+        with SlowOrigin(folder, first_byte_s=FIRST_BYTE_S, mib_s=MIB_S) as origin:
+            run = child({"what": "stream", "urls": urls(origin.url, folder, "*.tar")[:2]})
+            runs.append({"title": "stream of two shards", **run})
+    good = [run for run in runs if "error" not in run]
+    lines = ["| | first batch, or stream, s | origin bytes / data | samples | peak memory above start, MiB |", "|---|---|---|---|---|"]  # fmt: skip
+    bars: list[Row] = []
+    for title, memory in memories.items():
+        mine = [run for run in good if run["title"] == title]
+        if not mine:
+            continue
+        ratio = median(mine, "origin_bytes") / data
+        peak = median(mine, "peak_bytes")
+        lines.append(
+            f"| {title} | {median(mine, 'first_s'):.3f} | {ratio:.3f} "
+            f"| {median(mine, 'samples'):,.0f} | {peak / 2**20:.0f} of {memory / 2**20:.0f} |"
+        )
+        most = 1.02 if title == "two groups fit" else 2.05
+        bars.append(bar(f"{title}: origin bytes <= {most}x the data", ratio, ratio <= most))
+        above = (peak - memory) / 2**20
+        bars.append(bar(f"{title}: peak memory <= memory + 60 MB", above, above <= 60))
+    streams = [run for run in good if run["title"] == "stream of two shards"]
+    firsts = [run for run in good if run["title"] == "two groups fit"]
+    if streams and firsts:
+        stream = median(streams, "stream_s")
+        lines.append(f"| the first group alone, streamed | {stream:.3f} | | | |")
+        share = median(firsts, "first_s") / stream
+        bars.append(bar("first batch <= 1.2x streaming the first group", share, share <= 1.2))
+    title = "tar shards without an index, 30 ms to the first byte, 20 ms a MiB"
+    return result("http-late", title, runs, lines, bars)
+
+
+def latency(options: Options) -> Row:
+    """Small objects, each a request, with a latency that hides all else."""
+    folder = prepare.files_tree(options.work, options.data)
+    names = sorted(folder.rglob("*.jp*g"))[:2000]
+    runs: list[Row] = []
+    for _ in range(options.rounds):
+        with SlowOrigin(folder, first_byte_s=FIRST_BYTE_S, mib_s=0) as origin:
+            listed = [f"{origin.url}/{path.relative_to(folder)}" for path in names]
+            runs.append(child({"what": "latency", "urls": listed, "connections": IN_FLIGHT}))
+    good = [run for run in runs if "error" not in run]
+    lines = ["| samples/s | Little's law |", "|---|---|"]
+    bars: list[Row] = []
+    if good:
+        law = IN_FLIGHT / FIRST_BYTE_S
+        rate = median(good, "rate")
+        lines.append(f"| {rate:,.0f} | {law:,.0f} |")
+        bars.append(bar("samples/s >= 0.9 of Little's law", rate / law, rate >= 0.9 * law))
+    title = f"110 KB objects, 30 ms to the first byte, {IN_FLIGHT} requests in flight"
+    return result("http-latency", title, runs, lines, bars)
+
+
+def closing(options: Options) -> Row:
+    """close() while the server has stopped in the middle of its answers."""
+    folder = prepare.small_shards(options.work, options.data)
+    with SlowOrigin(folder, first_byte_s=0, mib_s=0, stall=True) as origin:
+        run = child({"what": "closing", "urls": urls(origin.url, folder, "*.tar"), "times": 500})
+    lines = ["| close() ms, median and slowest | threads, descriptors before and after | resident growth MiB |", "|---|---|---|"]  # fmt: skip
+    bars: list[Row] = []
+    if "error" not in run:
+        lines.append(
+            f"| {milliseconds(run['close_s'])} | {run['before']} {run['after']} "
+            f"| {run['growth_bytes'] / 2**20:.1f} |"
+        )
+        slowest = max(run["close_s"]) * 1e3
+        bars.append(bar("close() <= 200 ms", slowest, slowest <= 200))
+        bars.append(bar("500 times: no growth", run["growth_bytes"] / 2**20,
+                        run["before"] == run["after"] and run["growth_bytes"] < 8 << 20))  # fmt: skip
+    return result("http-close", "closing with a server that stalls", [run], lines, bars)
+
+
+def jpeg(options: Options) -> Row:
+    """Training crops from shards behind nginx, beside the same shards as files."""
+    folder = prepare.shards(options.work, options.data)
+    prepare.read_through(folder)
+    runs: list[Row] = []
+    with nginx(folder) as base:
+        for _ in range(options.rounds):
+            for title, source in (("files", str(folder)), ("nginx", urls(base, folder, "*.tar"))):
+                runs.append({"title": title, **child({"what": "jpeg", "source": source})})
+    good = [run for run in runs if "error" not in run]
+    lines = ["| shards from | images/s | CPU ms an image |", "|---|---|---|"]
+    for title in ("files", "nginx"):
+        mine = [run for run in good if run["title"] == title]
+        if mine:
+            lines.append(f"| {title} | {median(mine, 'rate'):,.0f} | {median(mine, 'cpu_ms'):.3f} |")
+    pairs = [
+        far["rate"] / near["rate"]
+        for near, far in zip(runs[::2], runs[1::2], strict=True)
+        if "error" not in near and "error" not in far
+    ]
+    bars = []
+    if pairs:
+        share = statistics.median(pairs)
+        bars.append(bar("nginx: images/s >= 0.85x local files", share, share >= 0.85))
+    title = "JPEG training crops from tar shards, window shuffle, batch 64: nginx and local files"
+    return result("http-jpeg", title, runs, lines, bars)
+
+
+REMOTE = {"http-late": late, "http-latency": latency, "http-close": closing, "http-jpeg": jpeg}
