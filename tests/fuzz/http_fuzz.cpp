@@ -24,18 +24,19 @@ ResponseHead read_head(std::string_view text) {
   return head;
 }
 
-bool is_printable(std::string_view text) {
-  for (const unsigned char c : text) {
-    if (c < 0x20 || c == 0x7F) return false;
+bool has_no_control(std::string_view text, unsigned char lowest) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < lowest || byte == 0x7F) return false;
   }
   return true;
 }
+bool is_printable(std::string_view text) { return has_no_control(text, 0x20); }
+bool is_plain(std::string_view text) { return has_no_control(text, 0x21); }
 
 // What goes back into a request must not break its lines.
 void check_values(const ResponseHead& head) {
-  for (const std::string* value : {&head.etag(), &head.location()}) {
-    for (const unsigned char c : *value) require(c > 0x20 && c != 0x7F);
-  }
+  require(is_plain(head.etag()) && is_plain(head.location()));
   const auto version = head.version(1);
   require(same_object(version, version));
   const auto after = head.retry_after_s(1'700'000'000);
@@ -66,7 +67,7 @@ void check_redirect(const std::string& location) {
     require(target->userinfo.empty() && (target->scheme == "http" || target->scheme == "https"));
     require(!(base->scheme == "https" && target->scheme == "http"));
     const std::string text = target->text();
-    for (const unsigned char c : text) require(c > 0x20 && c != 0x7F);
+    require(is_plain(text));
     const auto again = UrlParts::parse(text);
     require(again && again->text() == text && again->origin() == target->origin());
   }

@@ -151,12 +151,12 @@ TEST_CASE("a done may ask for more") {
   web.put("object", pattern(1000));
   std::mutex mutex;
   std::condition_variable changed;
-  int left = 50;
+  std::atomic<int> left = 50;
   Bytes out(100);
   std::function<void()> next = [&] {
     ReadRequest request;
     request.object = "object";
-    request.offset = static_cast<std::uint64_t>(left);
+    request.offset = static_cast<std::uint64_t>(left.load());
     request.out = out;
     request.done = [&](Result<ReadOutcome> outcome) {
       CHECK(outcome);

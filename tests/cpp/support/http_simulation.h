@@ -8,12 +8,42 @@
 #include "io/http_io.h"
 #include "support/manual_clock.h"
 #include "support/scripted_origin.h"
+#include "support/wrapped_store.h"
 
 namespace headpond {
 
+// Counts the calls that are not done, before their `done` runs.
+class CountedStore final : public WrappedStore {
+ public:
+  CountedStore(std::shared_ptr<Store> inner, std::shared_ptr<std::atomic<int>> calls)
+      : WrappedStore(std::move(inner)), calls_(std::move(calls)) {}
+
+  void read(std::span<ReadRequest> requests) override {
+    for (auto& request : requests) {
+      ++*calls_;
+      request.done = [calls = calls_, done = std::move(request.done)](Result<ReadOutcome> outcome) {
+        --*calls;
+        done(std::move(outcome));
+      };
+    }
+    inner().read(requests);
+  }
+  void stat(std::string object, std::function<void(Result<ObjectInfo>)> done) override {
+    ++*calls_;
+    inner().stat(std::move(object), [calls = calls_, done = std::move(done)](auto info) {
+      --*calls;
+      done(std::move(info));
+    });
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<int>> calls_;
+};
+
 // A scripted origin and an HttpIo on one thread and one clock. Time moves by itself,
 // to the next thing that either of them waits for, and only when neither has anything
-// left to do: so an outage of minutes takes milliseconds, and the same ones always.
+// left to do: so an outage of minutes takes milliseconds, and the same ones always. It
+// stands still when no call is open.
 class HttpSimulation {
  public:
   explicit HttpSimulation(HttpOptions options = {}, HttpIoSeams seams = {})
@@ -35,7 +65,8 @@ class HttpSimulation {
   std::shared_ptr<Store> open(const std::string& url) {
     auto uri = Uri::parse(url);
     auto opened = io->open(*uri);
-    return opened ? *opened : nullptr;
+    if (!opened) return nullptr;
+    return std::make_shared<CountedStore>(*opened, calls_);
   }
 
   // Seconds of its own time since the start.
@@ -86,6 +117,7 @@ class HttpSimulation {
   }
 
   bool move_time(const TransferLoop& loop) {
+    if (*calls_ == 0) return false;
     auto next = std::min(loop.next_deadline(), origin.next_event());
     if (next == Clock::Time::max()) return false;
     if (!events_.empty()) next = std::min(next, events_.begin()->first);
@@ -94,6 +126,7 @@ class HttpSimulation {
     return true;
   }
 
+  const std::shared_ptr<std::atomic<int>> calls_ = std::make_shared<std::atomic<int>>(0);
   std::thread thread_;
   std::atomic<bool> stopping_ = false;
   std::multimap<Clock::Time, std::function<void()>> events_;
