@@ -13,7 +13,7 @@
 namespace headpond {
 namespace {
 
-constexpr std::uint64_t kManyStreamsMax = 256u << 10;  // larger ranges get a connection each
+constexpr std::uint64_t kManyStreamsMax = 64u << 10;  // larger ranges get a connection each
 constexpr std::uint64_t kDrainMax = 64u << 10;    // unwanted bytes worth reading for the connection
 constexpr std::uint64_t kUnsaidMax = 256u << 20;  // of a body whose length is not said
 constexpr std::size_t kExcerptMax = 200;

@@ -176,7 +176,7 @@ bool RemoteHost::may_retry(RemoteCall& call, const Failure& failure) const {
 }
 
 void RemoteHost::retry(Call call, const Failure& failure) {
-  call->fresh = true;
+  call->fresh = !is_refusal(failure.kind);
   if (is_no_answer(failure.kind) && health_.down()) return waiting_.push_front(std::move(call));
   const auto now = loop_->now();
   const auto wait = health_.delay(now, call->retries.spent, failure.kind == FailureKind::busy,
