@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <memory>
 #include <utility>
 
 #include "base/thread.h"
