@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headpond.cli._range_server import RangeServer, Request
+
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = ("coot", "heron", "teal")
 
@@ -72,6 +74,20 @@ def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     info = tarfile.TarInfo(name)
     info.size = len(data)
     tar.addfile(info, io.BytesIO(data))
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., RangeServer]]:
+    """Starts web servers; each has a port of its own, so that no tar index of another is found."""
+    servers: list[RangeServer] = []
+
+    def start(folder: Path, asked: Callable[[Request], None] | None = None) -> RangeServer:
+        servers.append(RangeServer(folder, asked))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
 
 
 @pytest.fixture

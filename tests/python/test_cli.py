@@ -46,8 +46,9 @@ def test_demo_trains_and_resumes_exactly(run_python, tmp_path) -> None:
     printed = run_python("-m", "headpond.cli", "demo", "--count", 200, "--dir", tmp_path, "--json")
     result = json.loads(printed)
     assert result["resumed_exactly"]
+    assert result["http_exactly"]
     names = [row["loader"] for row in result["rows"]]
-    assert names[:2] == ["headpond, folder", "headpond, shards"]
+    assert names[:3] == ["headpond, folder", "headpond, shards", "headpond, shards over HTTP"]
     assert all(row["samples_per_s"] > 0 for row in result["rows"])
     assert len(list((tmp_path / "folder").glob("*/*.jpg"))) == 200
     assert sys.version_info >= (3, 11)

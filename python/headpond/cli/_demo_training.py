@@ -44,7 +44,7 @@ class Job:
 class Pass:
     """What one pass over a loader took."""
 
-    seen: list[int] = field(default_factory=list)
+    seen: list[Any] = field(default_factory=list)  # indices, or keys
     samples: int = 0
     elapsed_s: float = 0.0
     waited_s: float = 0.0
@@ -179,6 +179,8 @@ class Run:
             done.samples += len(batch["label"])
             if "__index__" in batch:
                 done.seen += [int(index) for index in batch["__index__"]]
+            elif "__key__" in batch:
+                done.seen += batch["__key__"]
         del iterator  # torch's workers end here, so that their time counts
         done.elapsed_s = time.perf_counter() - began
         done.cpu_s = _cpu_s() - cpu
@@ -194,21 +196,21 @@ class Run:
 
 
 def _pipeline(job: Job) -> hp.Pipeline:
+    seen = "__index__"
     if not job.shards:
         ordered = hp.from_files(f"{job.folder}/folder").rename(data="picture").shuffle(seed=_SEED)
     else:
         shards = hp.from_webdataset(job.shards).decode(cls="int64")
         named = shards.rename(jpg="picture", cls="label")
-        # Remote shards are streamed in groups: the first batch does not wait for all of them.
-        remote = "://" in job.shards
-        ordered = (
-            named.shuffle(seed=_SEED, mode="window", window=_WINDOW)
-            if remote
-            else named.shuffle(seed=_SEED)
-        )
+        if "://" in job.shards:
+            # Streamed in groups: the first batch does not wait for all of them. Indices would.
+            ordered = named.shuffle(seed=_SEED, mode="window", window=_WINDOW)
+            seen = "__key__"
+        else:
+            ordered = named.shuffle(seed=_SEED)
     return (
         ordered.image("picture", size=SIZE, crop="random_resized", flip=True)
-        .select("picture", "label", "__index__")
+        .select("picture", "label", seen)
         .batch(_BATCH)
     )
 

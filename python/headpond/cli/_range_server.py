@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import socket
+import sys
 import threading
-from http import HTTPStatus
+from collections.abc import Callable
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote_to_bytes
 
-__all__ = ["RangeServer"]
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
-_PIECE = 1 << 20
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, and the bytes that the answer is going to hold."""
+
+    method: str
+    target: str  # as it was sent: escapes and query included
+    status: int
+    start: int = 0
+    stop: int = 0
 
 
 class RangeServer:
-    """Serves the files below ``folder`` on loopback until it is closed.
+    """Serves the files below ``folder`` by GET and HEAD, whole or by range, until it is closed.
+
+    Connections are kept alive and answered by a thread each. A path that leads out of the folder,
+    by ".." or a symlink, is not found.
+
+    Args:
+        folder: What ``url`` stands for.
+        asked: Called with each request before it is answered, on the thread that answers it.
 
     Example:
         >>> import tempfile, headpond as hp
@@ -24,22 +46,31 @@ class RangeServer:
         >>> with RangeServer(folder) as server:
         ...     hp.read(f"{server.url}/a.txt", 2, 5)
         b'234'
-
-    Attributes:
-        url: Of the folder, without a slash at the end.
-        requests: Answered so far.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.requests = 0
-        handler = type("Handler", (_Handler,), {"folder": folder.resolve(), "owner": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="range-server", daemon=True
-        )
+    def __init__(
+        self, folder: str | os.PathLike[str], asked: Callable[[Request], None] | None = None
+    ) -> None:
+        self._server = _Server(Path(folder).resolve(), asked)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.daemon = True
         self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Of the folder, without a slash at the end."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def requests(self) -> int:
+        """Asked so far."""
+        return self._server.requests
+
+    def close(self) -> None:
+        """No further request is answered; connections end."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
     def __enter__(self) -> RangeServer:
         return self
@@ -47,69 +78,132 @@ class RangeServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, folder: Path, asked: Callable[[Request], None] | None) -> None:
+        self.folder = folder
+        self.asked = asked
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._closed = False
+        self.requests = 0
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def tell(self, request: Request) -> None:
+        with self._lock:
+            self.requests += 1
+        if self.asked is not None:
+            self.asked(request)
+
+    def server_bind(self) -> None:
+        # Without HTTPServer's own, which asks the resolver for the host's name.
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if not self._closed:
+                self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        super().server_close()
+        with self._lock:
+            self._closed = True
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a client that went away is no error
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # connections stay open
-    folder: Path
-    owner: RangeServer
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        self._answer(body=True)
+        self._answer()
 
     def do_HEAD(self) -> None:
-        self._answer(body=False)
+        self._answer()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
-    def _answer(self, *, body: bool) -> None:
-        self.owner.requests += 1
-        path = (self.folder / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
-        if not path.is_relative_to(self.folder) or not path.is_file():
-            self.send_response(HTTPStatus.NOT_FOUND)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def _answer(self) -> None:
+        path = self._path()
+        if path is None:
+            self._refuse(404)
             return
-        status = path.stat()
-        asked = self._range(status.st_size)
-        start, stop = asked or (0, status.st_size)
-        if asked and start >= stop:
-            self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-            self.send_header("Content-Range", f"bytes */{status.st_size}")
-            start = stop = 0
-        elif asked:
-            self.send_response(HTTPStatus.PARTIAL_CONTENT)
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{status.st_size}")
-        else:
-            self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Length", str(stop - start))
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("ETag", f'"{status.st_mtime_ns:x}-{status.st_size:x}"')
-        self.end_headers()
-        if body:
-            self._send(path, start, stop)
+        with path.open("rb") as file:
+            self._send(file)
 
-    def _range(self, size: int) -> tuple[int, int] | None:
-        """The bytes that are asked for; None: the whole, also where several ranges are."""
-        found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if not found or found.groups() == ("", ""):
-            return None
-        first, last = found.groups()
-        if not first:
-            return max(0, size - int(last)), size
-        return int(first), min(size, int(last) + 1) if last else size
-
-    def _send(self, path: Path, start: int, stop: int) -> None:
+    def _path(self) -> Path | None:
+        """The file that is asked for; None: there is none below the folder."""
+        name = os.fsdecode(unquote_to_bytes(self.path.partition("?")[0])).lstrip("/")
         try:
-            with path.open("rb") as file:
-                file.seek(start)
-                while start < stop:
-                    start += self.wfile.write(file.read(min(_PIECE, stop - start)))
-        except (BrokenPipeError, ConnectionResetError):  # the reader has gone
-            self.close_connection = True
+            path = (self.server.folder / name).resolve()
+            served = path.is_relative_to(self.server.folder) and path.is_file()
+        except (OSError, ValueError):  # too long, a NUL
+            return None
+        return path if served else None
+
+    def _send(self, file: Any) -> None:
+        found = os.fstat(file.fileno())
+        etag = f'"{found.st_mtime_ns:x}-{found.st_size:x}"'
+        if self.headers.get("If-Match", etag) not in (etag, "*"):
+            self._refuse(412)
+            return
+        start, stop, status = 0, found.st_size, 200
+        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        if asked and asked.group() != "bytes=-":
+            status = 206
+            start, stop = _range(asked[1], asked[2], found.st_size)
+            if start >= stop:
+                self._refuse(416, f"bytes */{found.st_size}")
+                return
+        self._tell(Request(self.command, self.path, status, start, stop))
+        self.send_response(status)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", etag)
+        self.send_header("Last-Modified", self.date_time_string(int(found.st_mtime)))
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(stop - start))
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{found.st_size}")
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        sent = self.connection.sendfile(file, start, stop - start or None)
+        if sent != stop - start:
+            self.close_connection = True  # the file became shorter: the client sees a cut body
+
+    def _refuse(self, status: int, content_range: str | None = None) -> None:
+        self._tell(Request(self.command, self.path, status))
+        self.send_response(status)
+        if content_range is not None:
+            self.send_header("Content-Range", content_range)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _tell(self, request: Request) -> None:
+        self.server.tell(request)
+
+
+def _range(first: str, last: str, size: int) -> tuple[int, int]:
+    """Start and stop of ``first-last``; empty when it lies outside."""
+    if not first:
+        return max(0, size - int(last)), size
+    return int(first), min(size, int(last) + 1 if last else size)
