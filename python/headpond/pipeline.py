@@ -49,10 +49,7 @@ class _Decode:
         first = b""
         stored = {name: dtype for name, dtype, _ in dataset._core.fields}
         if self.name == "npy" and stored[field] == "bytes":  # the first says dtype and shape
-            dataset._count()
-            if len(dataset):
-                sample = dataset._core.read(default_engine()._core, [0], [field])[0]
-                first = sample.get(field, b"")
+            first = dataset._core.first_value(default_engine()._core, field)
         return _core.named_decoder(self.name, dataset._core, field, first)
 
 

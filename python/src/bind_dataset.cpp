@@ -222,6 +222,38 @@ py::typing::List<NamedValues> read_samples(const BoundDataset& dataset, const Py
   return reader.read(samples, fields);
 }
 
+// The bytes of a field of the first sample; none where they are a value, or there is none.
+py::bytes first_value(const BoundDataset& dataset, const PyEngine& engine,
+                      const std::string& name) {
+  const auto extent = dataset->first_extent(value_or_raise(dataset->field_index(name)));
+  if (!extent || extent->object == Extent::kValue) return py::bytes();
+  auto store = value_or_raise(dataset->store(engine.get()->stores()));
+  PyObject* bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(extent->size));
+  if (bytes == nullptr) raise_python();
+  auto value = py::reinterpret_steal<py::bytes>(bytes);
+  const std::span<std::byte> out(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes)),
+                                 static_cast<std::size_t>(extent->size));
+  const auto failed = [&]() -> std::optional<Error> {
+    py::gil_scoped_release released;
+    const auto& manifest = dataset->manifest();
+    std::string object;
+    manifest.name(extent->object, object);
+    auto outcome =
+        read_blocking(*store, object, extent->offset, out, dataset->version(extent->object));
+    Error error(ErrorCode::object_changed, "the object ends within its first sample");
+    if (!outcome) {
+      error = std::move(outcome).error();
+    } else if (outcome->bytes == out.size()) {
+      return std::nullopt;
+    }
+    return std::move(error)
+        .at_uri(manifest.root().join(object).to_string())
+        .at_range({extent->offset, extent->offset + extent->size});
+  }();
+  if (failed) raise(*failed);
+  return value;
+}
+
 // A column over the memory of an array that `drops` lets go of in time.
 ArrayColumn make_column(const std::string& name, const std::string& dtype, bool swapped,
                         const py::array& array, const std::shared_ptr<DeferredDrops>& drops) {
@@ -370,6 +402,7 @@ void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
             return ranges;
           },
           py::arg("index"))
+      .def("first_value", &first_value, py::arg("engine"), py::arg("field"))
       .def("read", &read_samples, py::arg("engine"), py::arg("samples"),
            py::arg("fields") = py::none());
   bind_open(module, drops);

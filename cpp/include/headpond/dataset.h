@@ -35,6 +35,7 @@ class Dataset {
     std::vector<std::string> classes;  // folder labels, else empty
     std::shared_ptr<Store> store;      // set for in-memory data, else null: by the root's scheme
     std::vector<std::string> notes;    // what was left out and counted, for the log
+    std::vector<Extent> first_sample;  // its fields, where the format does not know them yet
   };
   explicit Dataset(Parts parts);
 
@@ -53,6 +54,9 @@ class Dataset {
 
   // The ranges of all fields of a sample. Errors: invalid_argument (index).
   Result<std::vector<SampleRange>> locate(std::uint64_t index) const;
+  // Where a field of the first sample lies, also while counts are to come; none: there is no
+  // sample, or it has no such field.
+  std::optional<Extent> first_extent(std::size_t field) const;
   std::string key(std::uint64_t index) const { return parts_.format->key(index); }
 
   // 32 hex digits: names and arguments / sizes and counts / versions too (design: order and state).

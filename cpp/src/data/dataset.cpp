@@ -58,6 +58,18 @@ ObjectVersion Dataset::version(std::uint32_t object) const {
   return shards == nullptr ? manifest().version(object) : shards->version(object);
 }
 
+std::optional<Extent> Dataset::first_extent(std::size_t field) const {
+  if (size() == 0) return std::nullopt;
+  Extent extent;
+  if (size_is_known()) {
+    extent = extent_of(format(), 0, field);
+  } else if (field < parts_.first_sample.size()) {
+    extent = parts_.first_sample[field];
+  }
+  if (extent.object == Extent::kMissing) return std::nullopt;
+  return extent;
+}
+
 Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
   if (!size_is_known()) {
     return Error(ErrorCode::invalid_argument, "which sample is number " + std::to_string(index) +

@@ -259,20 +259,24 @@ struct Findings {
   }
 };
 
-// The fields of the first sample there is: headers of the first shards are read until a
-// sample has ended. Says which shards' versions that took.
-Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest) {
+// The first sample there is: headers of the first shards are read until it has ended. Its
+// bytes' places go to `extents`.
+Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest,
+                                        std::vector<Extent>& extents) {
   std::string name;
   for (std::uint64_t shard = 0; shard < manifest.size(); ++shard) {
     manifest.name(shard, name);
     auto info = stat_blocking(store, name);
     if (!info) return std::move(info).error().at_uri(object_uri(manifest, shard));
-    auto fields = first_sample_fields(
-        info->version.size, [&](std::uint64_t offset, std::span<std::byte> out) {
+    auto first =
+        find_first_sample(info->version.size, [&](std::uint64_t offset, std::span<std::byte> out) {
           return read_exactly(store, name, info->version, offset, out);
         });
-    if (!fields) return std::move(fields).error().at_uri(object_uri(manifest, shard));
-    if (!fields->empty()) return fields;
+    if (!first) return std::move(first).error().at_uri(object_uri(manifest, shard));
+    if (first->fields.empty()) continue;
+    for (const auto& range : first->ranges)
+      extents.push_back({static_cast<std::uint32_t>(shard), range.start, range.size()});
+    return std::move(first->fields);
   }
   return Error(ErrorCode::corrupt_data, "no sample in " + count_of(manifest.size(), "shard"))
       .at_uri(manifest.root().to_string());
@@ -281,7 +285,7 @@ Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest) 
 // Shards of a store that is reached through a network: they are indexed while they are read.
 Result<std::shared_ptr<const Dataset>> open_late(Dataset::Parts parts, Store& store,
                                                  OpenContext& context) {
-  auto fields = first_fields(store, *parts.manifest);
+  auto fields = first_fields(store, *parts.manifest, parts.first_sample);
   if (!fields) return std::move(fields).error();
   parts.format = make_late_webdataset_format(
       *std::move(fields), parts.manifest,

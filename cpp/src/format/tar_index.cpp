@@ -173,16 +173,18 @@ class IndexBuilder {
 
   std::uint64_t samples() const { return first_.size(); }
 
-  // Those of the members so far.
-  std::vector<Field> fields() const {
-    std::vector<Field> fields;
-    for (const std::uint32_t suffix : suffixes_) {
+  // Of the members so far, while they are of one sample.
+  FirstSample first_sample() const {
+    FirstSample first;
+    for (std::size_t member = 0; member < suffixes_.size(); ++member) {
+      const std::uint32_t suffix = suffixes_[member];
       const std::uint64_t start = suffix == 0 ? 0 : suffix_ends_[suffix - 1];
-      fields.push_back(
+      first.fields.push_back(
           {lower_case(std::string_view(suffix_text_).substr(start, suffix_ends_[suffix] - start)),
            DType::bytes, std::nullopt, false});
+      first.ranges.push_back({offsets_[member], offsets_[member] + sizes_[member]});
     }
-    return fields;
+    return first;
   }
 
   // The shard ended.
@@ -375,15 +377,15 @@ Result<std::optional<std::vector<std::byte>>> TarIndexing::advance(std::uint64_t
   return s.builder.finish(s.bytes, s.version, s.walker.end_marked(), *behind);
 }
 
-Result<std::vector<Field>> first_sample_fields(std::uint64_t shard_bytes, TarWalker::Read read) {
+Result<FirstSample> find_first_sample(std::uint64_t shard_bytes, TarWalker::Read read) {
   TarWalker walker(shard_bytes, std::move(read));
   IndexBuilder builder;
   TarMember member;
   for (;;) {
     const auto more = walker.next(member);
     if (!more) return more.error();
-    if (!*more) return builder.fields();
-    const auto before = builder.fields();
+    if (!*more) return builder.first_sample();
+    auto before = builder.first_sample();
     if (auto added = builder.add(member); !added) return std::move(added).error();
     if (builder.samples() > 1) return before;
   }

@@ -108,9 +108,13 @@ Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const 
                                                TarWalker::Read read,
                                                const std::function<bool()>& proceed);
 
-// The fields of a shard's first sample, in the order of its members; none: it has no
-// sample. Reads headers up to the sample's end. Errors: as build_tar_index.
-Result<std::vector<Field>> first_sample_fields(std::uint64_t shard_bytes, TarWalker::Read read);
+// A sample's fields, in the order of its members, and where their bytes lie.
+struct FirstSample {
+  std::vector<Field> fields;  // none: there is no sample
+  std::vector<ByteRange> ranges;
+};
+// The first sample of a shard. Reads headers up to its end. Errors: as build_tar_index.
+Result<FirstSample> find_first_sample(std::uint64_t shard_bytes, TarWalker::Read read);
 
 // Writes the checksums of an image whose other bytes are set.
 void seal_tar_index(std::span<std::byte> image);
