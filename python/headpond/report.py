@@ -110,6 +110,11 @@ class Report:
                 f" workers {count('read_cpu_s', 0):.2f} s reading,"
                 f" {count('decode_cpu_s', 0):.2f} s decoding"
             )
+            if dropped := count("bytes_dropped", 0):
+                lines.append(
+                    f"read again: {_bytes(dropped)} of shards that memory had no room for;"
+                    " a smaller window, or more memory, reads them once"
+                )
             lines.append(
                 f"slabs: {count('slabs_allocated', 0):.0f} made,"
                 f" {count('slabs_reused', 0):.0f} reused;"

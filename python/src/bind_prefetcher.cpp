@@ -51,6 +51,7 @@ NamedValues statistics_dict(const LoaderStatistics& statistics) {
   dict["waited_memory_s"] = statistics.waited.memory_s;
   dict["bytes_memory"] = statistics.bytes_memory;
   dict["bytes_storage"] = statistics.bytes_storage;
+  dict["bytes_dropped"] = statistics.bytes_dropped;
   dict["bytes_batch"] = statistics.bytes_batch;
   dict["read_cpu_s"] = statistics.read_cpu_s;
   dict["decode_cpu_s"] = statistics.decode_cpu_s;

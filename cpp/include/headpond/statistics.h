@@ -34,7 +34,8 @@ struct LoaderStatistics {
   double elapsed_s = 0;  // from the first request to the last batch handed out
   WaitedFor waited;
   std::uint64_t bytes_memory = 0;   // copied from arrays in memory or the page cache
-  std::uint64_t bytes_storage = 0;  // read by the reactor or pread pool
+  std::uint64_t bytes_storage = 0;  // read by reactors or the pread pool
+  std::uint64_t bytes_dropped = 0;  // of them: of shards that memory had no room for, read again
   std::uint64_t bytes_batch = 0;    // handed out
   double read_cpu_s = 0;            // time of workers in reads (wall of the call)
   double decode_cpu_s = 0;

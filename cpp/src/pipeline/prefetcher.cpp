@@ -206,6 +206,11 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
         statistics.major_faults = now.major - faults_.major;
       }
     }
+    if (shards_ != nullptr) {
+      const auto streamed = shards_->counters();
+      statistics.bytes_storage += streamed.bytes;
+      statistics.bytes_dropped = streamed.dropped;
+    }
     const auto slabs = slabs_->statistics();
     statistics.slabs_allocated = slabs.allocated;
     statistics.slabs_reused = slabs.reused;
