@@ -22,15 +22,15 @@ struct ManifestDigests {
 };
 
 // An immutable list of a dataset's objects with size and version, in the order
-// of their name's bytes. Built once, so that no stat, HEAD or LIST comes later.
+// of their key's bytes. Built once, so that no stat, HEAD or LIST comes later.
 //
 // Names are front-coded in groups, sizes and versions lie in fixed columns; a
 // saved one is memory-mapped: opening ten million entries takes milliseconds and
 // next to no memory. Safe to read from any thread.
 class Manifest {
  public:
-  // Sorts by name. Versions may be unknown where objects are asked for them later (shards).
-  // Errors: invalid_argument (the same name twice, an empty name).
+  // Sorts by key, then by name. Versions may be unknown where objects are asked for them later
+  // (shards). Errors: invalid_argument (the same name twice, an empty name).
   static Result<std::shared_ptr<const Manifest>> build(Uri root, std::vector<ObjectInfo> objects);
   // Errors: not_found; corrupt_data (truncated, bad magic, bad checksum, offsets
   // past the end); unsupported (a newer format).
@@ -44,6 +44,9 @@ class Manifest {
   virtual std::uint64_t size() const = 0;
   // Valid for index < size(). `name` is overwritten, so that its memory is reused.
   virtual void name(std::uint64_t index, std::string& name) const = 0;
+  // The name as what tells the object tomorrow, in digests and for people: without the query
+  // of a signed URL.
+  std::string key(std::uint64_t index) const;
   virtual ObjectVersion version(std::uint64_t index) const = 0;
   virtual std::uint64_t object_size(std::uint64_t index) const = 0;
   virtual const ManifestDigests& digests() const = 0;

@@ -108,7 +108,11 @@ Result<std::vector<ObjectInfo>> list_objects(Store& store, ListRequest request,
 // "/./" go. ".." stays: behind a symlink it is not what the text says.
 Result<Uri> parse_place(std::string_view text) {
   auto uri = Uri::parse(text);
-  if (!uri || uri->scheme != "file") return uri;
+  if (!uri) return uri;
+  if (uri->scheme != "file") {
+    if (uri->path.empty()) uri->path = "/";  // "https://host"
+    return uri;
+  }
   std::string whole = uri->path;
   if (!whole.starts_with('/')) {
     std::error_code error;
@@ -383,6 +387,11 @@ Result<std::vector<Found>> find_all(const std::vector<Uri>& places, const Search
   return all;
 }
 
+// Patterns are of paths.
+std::string_view without_query(const Uri& root, std::string_view name) {
+  return root.scheme == "file" ? name : name.substr(0, name.find('?'));
+}
+
 struct Listing {
   Uri root;
   std::vector<ObjectInfo> objects;
@@ -446,7 +455,7 @@ Result<std::shared_ptr<const Manifest>> list_places(const Source& source,
   std::vector<ObjectInfo> kept;
   if (selection.keep) {
     for (const auto& object : listing->objects) {
-      if (selection.keep(object.name)) kept.push_back(object);
+      if (selection.keep(without_query(listing->root, object.name))) kept.push_back(object);
     }
   }
   if ((selection.keep ? kept : listing->objects).empty()) return nothing_left(*listing, selection);
@@ -485,7 +494,7 @@ Result<std::shared_ptr<const Manifest>> filter_manifest(
   std::string name;
   for (std::uint64_t i = 0; i < manifest.size(); ++i) {
     manifest.name(i, name);
-    if (keep(name)) kept.push_back({name, manifest.version(i)});
+    if (keep(without_query(manifest.root(), name))) kept.push_back({name, manifest.version(i)});
   }
   return Manifest::build(manifest.root(), std::move(kept));
 }

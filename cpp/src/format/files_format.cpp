@@ -31,11 +31,7 @@ class FilesFormat final : public Format {
     }
   }
 
-  std::string key(std::uint64_t sample) const override {
-    std::string name;
-    manifest_->name(sample, name);
-    return name;
-  }
+  std::string key(std::uint64_t sample) const override { return manifest_->key(sample); }
 
   std::vector<std::uint64_t> shard_counts() const override { return {size()}; }
 

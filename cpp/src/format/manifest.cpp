@@ -12,6 +12,7 @@
 #include "format/image.h"
 #include "format/little_endian.h"
 #include "format/manifest_image.h"
+#include "io/http_url.h"
 
 namespace headpond {
 namespace {
@@ -179,7 +180,12 @@ class ImageManifest final : public Manifest {
   ManifestDigests digests_;
 };
 
-Result<void> check_objects(const std::vector<ObjectInfo>& sorted) {
+// What an object is called in digests and keys.
+std::string_view lasting_name(const Uri& root, std::string_view name) {
+  return root.scheme == "file" ? name : without_signature(name);
+}
+
+Result<void> check_objects(const std::vector<ObjectInfo>& sorted, const Uri& root) {
   if (sorted.size() > kObjectsMax) {
     return Error(ErrorCode::unsupported,
                  "a manifest holds at most " + std::to_string(kObjectsMax) + " objects");
@@ -190,7 +196,8 @@ Result<void> check_objects(const std::vector<ObjectInfo>& sorted) {
       return Error(ErrorCode::invalid_argument, "an object's name is empty or holds a NUL byte");
     }
     if (i > 0 && sorted[i - 1].name == object.name) {
-      return Error(ErrorCode::invalid_argument, "\"" + object.name + "\" is named twice");
+      const std::string shown(lasting_name(root, object.name));
+      return Error(ErrorCode::invalid_argument, "\"" + shown + "\" is named twice");
     }
   }
   return {};
@@ -213,13 +220,13 @@ struct Built {
   Digest names_digest, sizes_digest, versions_digest;
 };
 
-Built collect(const std::vector<ObjectInfo>& objects, std::string_view root) {
+Built collect(const std::vector<ObjectInfo>& objects, const Uri& root, std::string_view root_text) {
   Built built;
   DigestBuilder names, sizes, versions;
   for (const auto& object : objects) {
     const auto& version = object.version;
     built.names.add(object.name);
-    names.add(object.name);
+    names.add(lasting_name(root, object.name));
     sizes.add(version.size);
     versions.add(version.size)
         .add(static_cast<std::uint64_t>(version.mtime_ns))
@@ -231,7 +238,7 @@ Built collect(const std::vector<ObjectInfo>& objects, std::string_view root) {
   }
   built.layout.count = objects.size();
   built.layout.names_bytes = built.names.blob().size();
-  built.layout.root_bytes = root.size();
+  built.layout.root_bytes = root_text.size();
   built.names_digest = names.finish();
   built.sizes_digest = sizes.finish();
   built.versions_digest = versions.finish();
@@ -304,16 +311,25 @@ Result<std::shared_ptr<const Manifest>> open_manifest_image(std::vector<std::byt
 }
 
 Result<std::shared_ptr<const Manifest>> Manifest::build(Uri root, std::vector<ObjectInfo> objects) {
-  const auto by_name = [](const ObjectInfo& a, const ObjectInfo& b) { return a.name < b.name; };
+  const auto by_name = [&root](const ObjectInfo& a, const ObjectInfo& b) {
+    const auto order = lasting_name(root, a.name).compare(lasting_name(root, b.name));
+    return order == 0 ? a.name < b.name : order < 0;
+  };
   if (!std::is_sorted(objects.begin(), objects.end(), by_name))
     std::sort(objects.begin(), objects.end(), by_name);
-  if (auto checked = check_objects(objects); !checked) return std::move(checked).error();
+  if (auto checked = check_objects(objects, root); !checked) return std::move(checked).error();
   const std::string root_text = printable_root(root);
-  const Built built = collect(objects, root_text);
+  const Built built = collect(objects, root, root_text);
   std::vector<std::byte> file(built.layout.file_bytes());
   write_body(file, objects, built, root_text);
   write_header(file, built);
   return ImageManifest::open(Image(std::move(file)), std::move(root));
+}
+
+std::string Manifest::key(std::uint64_t index) const {
+  std::string whole;
+  name(index, whole);
+  return std::string(lasting_name(root(), whole));
 }
 
 Result<std::shared_ptr<const Manifest>> Manifest::load(const std::string& path) {

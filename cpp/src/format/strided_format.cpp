@@ -36,9 +36,7 @@ void StridedFormat::locate(std::span<const std::uint64_t> samples, std::size_t /
 
 std::string StridedFormat::key(std::uint64_t sample) const {
   const auto place = lookup_.find(sample);
-  std::string name;
-  manifest_->name(place.shard, name);
-  return name + ":" + std::to_string(place.row);
+  return manifest_->key(place.shard) + ":" + std::to_string(place.row);
 }
 
 }  // namespace headpond

@@ -111,6 +111,20 @@ std::string escape_url(std::string_view text) {
   return out;
 }
 
+std::string_view without_signature(std::string_view name) {
+  const auto question = name.find('?');
+  if (question == name.npos) return name;
+  for (std::size_t at = question + 1; at <= name.size();) {
+    const auto stop = std::min(name.find('&', at), name.size());
+    const auto part = name.substr(at, stop - at);
+    const auto equals = std::min(part.find('='), part.size());
+    if (is_secret(part.substr(0, equals), part.substr(std::min(equals + 1, part.size()))))
+      return name.substr(0, question);
+    at = stop + 1;
+  }
+  return name;
+}
+
 std::string printable_url(std::string_view url) {
   std::string text;
   if (const auto scheme = url.find("://"); scheme != url.npos) {

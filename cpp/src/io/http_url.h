@@ -19,6 +19,10 @@ std::string escape_url(std::string_view text);
 // that are secrets by their name (signature, token, key...) or their length.
 std::string printable_url(std::string_view url);
 
+// An object's name as what tells it tomorrow: without its query where that holds secrets
+// (the parameters of a signature change from day to day).
+std::string_view without_signature(std::string_view name);
+
 // scheme://[userinfo@]host[:port] and what follows.
 struct UrlParts {
   std::string scheme;  // lower case

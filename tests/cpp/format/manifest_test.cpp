@@ -48,6 +48,29 @@ TEST_CASE("Manifest: the order is that of the names' bytes, whatever came first"
   }
 }
 
+TEST_CASE("Manifest: a new signature changes neither order nor digests nor keys") {
+  const auto build = [](const std::string& query) {
+    std::vector<ObjectInfo> objects;
+    for (const char* name : {"a.b", "a", "c", "a-b"}) objects.push_back(object(name + query));
+    return *Manifest::build(*Uri::parse("https://host/r"), objects);
+  };
+  const auto plain = build(""), first = build("?sig=1"), second = build("?sig=2");
+  REQUIRE(plain->size() == 4);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    CHECK(first->key(i) == name_at(*plain, i));
+    CHECK(plain->key(i) == name_at(*plain, i));
+    CHECK(name_at(*second, i) == name_at(*plain, i) + "?sig=2");
+  }
+  CHECK(first->digests().names == plain->digests().names);
+  CHECK(first->digests().names == second->digests().names);
+  CHECK(build("?part=1")->digests().names != plain->digests().names);
+  // "?" is a letter of a local name.
+  const auto local = *Manifest::build(*Uri::parse("/r"), {object("a?sig=1")});
+  CHECK(local->key(0) == "a?sig=1");
+  CHECK(local->digests().names !=
+        (*Manifest::build(*Uri::parse("/r"), {object("a")}))->digests().names);
+}
+
 TEST_CASE("Manifest: what was put in comes out, built and loaded, for sizes round the groups") {
   const TempDir folder;
   for (const std::size_t count : {0, 1, 2, 63, 64, 65, 127, 128, 129, 1000}) {
