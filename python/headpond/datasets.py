@@ -16,7 +16,7 @@ from headpond._process_lock import ProcessLock
 from headpond._progress import Progress
 from headpond.engine import Engine, default_engine
 from headpond.errors import InvalidArgument, ObjectChanged, choice
-from headpond.objects import Manifest, Source, store_path
+from headpond.objects import Manifest, Source, is_manifest, store_path
 from headpond.pipeline import Pipeline, Verbs
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _resolve(source: Source) -> tuple[list[bytes], _core.Manifest | None]:
     if isinstance(source, Manifest):
         return [], source._core
     if isinstance(source, (str, os.PathLike)):
-        if os.fspath(source).endswith(".manifest"):
+        if is_manifest(source):
             return [], Manifest.load(source)._core
         return [store_path(source)], None
     paths = [store_path(path) for path in source]
@@ -217,7 +217,9 @@ class Dataset(Verbs):
             f"{name}: {field.dtype}" + ("" if field.shape is None else str(list(field.shape)))
             for name, field in self.fields.items()
         )
-        return f"Dataset({self._description.name}, {len(self):,} samples, {fields})"
+        known = self._core.size_is_known
+        count = f"{len(self):,} samples" if known else "samples not counted yet"
+        return f"Dataset({self._description.name}, {count}, {fields})"
 
 
 def _open(name: str, source: Source | None, **arguments: Any) -> Dataset:
@@ -232,7 +234,7 @@ def from_files(
     """Files where one file is one sample: fields ``data`` (bytes) and ``label`` (int64).
 
     Args:
-        source: A folder, a glob, a list of paths, or a :class:`Manifest`.
+        source: A folder, a glob, a list of paths or URLs, braces, or a :class:`Manifest`.
         pattern: Which files below a folder; ``**`` is any depth, case is ignored. Parts that
             begin with "." are left out.
         label: ``"folder"``: the first folder below the root, classes sorted, as torchvision's
@@ -256,10 +258,12 @@ def from_webdataset(shards: Source) -> Dataset:
     """Tar shards: members of one key make a sample, one field per extension.
 
     Args:
-        shards: Shards: a path, a glob, braces ``{0000..0146}``, a list, or a :class:`Manifest`.
+        shards: Shards: a path or URL, a glob, braces ``{0000..0146}``, a list, or a
+            :class:`Manifest`.
 
     Returns:
-        Samples shard by shard; fields are those of the first sample.
+        Samples shard by shard; fields are those of the first sample. How many there are is known
+        at once of local shards, of remote ones when each was read.
 
     Raises:
         NotFound: A shard does not exist.
@@ -284,7 +288,7 @@ def from_records(
     """Records of one size in one or many files: field ``data``.
 
     Args:
-        source: Files: a path, a glob, a list, or a :class:`Manifest`.
+        source: Files: a path or URL, a glob, braces, a list, or a :class:`Manifest`.
         dtype: Of the stored numbers; big-endian ones are converted. Left out with ``.npy`` files,
             which say it.
         shape: Of one record; ``()`` is one number. Left out with ``.npy`` files: a row is a record.
@@ -324,7 +328,7 @@ def from_tokens(
     """Windows over files of tokens: field ``tokens``, ``[window]``.
 
     Args:
-        source: Files: a path, a glob, a list, or a :class:`Manifest`.
+        source: Files: a path or URL, a glob, braces, a list, or a :class:`Manifest`.
         dtype: Of the stored tokens, such as ``"uint16"``.
         window: Tokens of a sample.
         stride: Tokens from the start of one window to the next; None: ``window``.

@@ -39,6 +39,12 @@ def store_path(path: Path) -> bytes:
     return os.fsencode(text)
 
 
+def is_manifest(path: Path) -> bool:
+    """Does its name say so?"""
+    text = os.fspath(path)
+    return (text.partition("?")[0] if "://" in text else text).endswith(".manifest")
+
+
 def read(uri: Path, start: int | None = None, stop: int | None = None) -> bytes:
     """The bytes ``[start, stop)`` of an object.
 
@@ -131,10 +137,15 @@ class Manifest:
     def load(cls, path: Path) -> Manifest:
         """Opens a saved one; it is memory-mapped, so its size does not matter.
 
+        Args:
+            path: A path, or a URL, which is read whole first.
+
         Raises:
             NotFound: There is no such file.
             CorruptData: It is damaged or none.
         """
+        if "://" in os.fspath(path):
+            return _unpickle(read(path))
         return cls(_core.Manifest.load(os.fsencode(path)))
 
     def save(self, path: Path) -> None:

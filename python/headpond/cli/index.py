@@ -21,7 +21,9 @@ def add_parser(commands: Commands) -> None:
         description="Lists a source once and writes a manifest. Whoever opens the manifest lists"
         " nothing: hp.from_files(FILE) and the others take it as their source.",
     )
-    parser.add_argument("source", nargs="+", metavar="SOURCE", help="a folder, a glob, braces")
+    parser.add_argument(
+        "source", nargs="+", metavar="SOURCE", help="a folder, a glob, braces, URLs"
+    )
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="must end in .manifest"
     )
