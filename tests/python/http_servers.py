@@ -105,14 +105,25 @@ class Nginx:
                 root=root, www=self.www, tls=tls, http=self.port, https=secure, user=user
             )
         )
+        self._root = root
+        self.start()
+
+    def start(self) -> None:
+        """Also after `stop`, at the same ports."""
+        root = self._root
         self._process = subprocess.Popen(
-            ["nginx", "-p", str(root), "-c", str(configuration), "-e", str(root / "error.log")],
+            [
+                "nginx",
+                "-p",
+                str(root),
+                "-c",
+                str(root / "nginx.conf"),
+                "-e",
+                str(root / "error.log"),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self._await_port(root)
-
-    def _await_port(self, root: Path) -> None:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
@@ -134,6 +145,7 @@ class Nginx:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     def stop(self) -> None:
+        """Ends every connection at once."""
         self._process.terminate()
         self._process.wait(30)
 

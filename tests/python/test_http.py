@@ -7,6 +7,8 @@ import os
 import ssl
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,6 +164,49 @@ print(json.dumps({{"bytes": len(b"".join(parts)), "connections": http["connectio
         assert found["connections"] <= 2
     else:
         assert protocols == {"HTTP/1.1"}  # a libcurl without HTTP/2
+
+
+def test_connections_that_nginx_ends_every_thousand_requests_cost_nothing(web: Nginx) -> None:
+    ca = str(web.www.parents[1] / "tls" / "ca.pem")
+    program = f"""
+right = True
+for url in ({web.secure_url!r} + "/data.bin", {web.url!r} + "/data.bin"):
+    parts = hp.read_many([(url, i * 40, i * 40 + 40) for i in range(4000)])
+    right = right and b"".join(parts) == hp.read(url, 0, 160_000)
+http = hp.info()["http"]
+print(json.dumps([right, http["retries"], http["no_answers"], http["failures"]]))
+"""
+    assert run(program, HEADPOND_CA_FILE=ca) == [True, 0, 0, 0]
+
+
+def test_an_epoch_outlives_a_restart_of_the_server(web: Nginx, tmp_path: Path) -> None:
+    data = np.random.default_rng(5).integers(0, 255, (1 << 14, 1024), np.uint8)
+    url = web.put("restart.bin", data.tobytes())
+    local = tmp_path / "restart.bin"
+    local.write_bytes(data.tobytes())
+    engine = hp.Engine(memory="8MB")
+
+    def batches(source: str, engine: hp.Engine) -> Iterator[np.ndarray]:
+        pipe = hp.from_records([source], "uint8", (1024,)).shuffle(seed=1).batch(256)
+        for batch in pipe.loader(engine=engine):
+            yield batch["data"].copy()
+
+    remote = batches(url, engine)
+    got = [next(remote)]
+    web.stop()
+
+    def restart_once_noticed() -> None:
+        while engine.info()["http"]["outages"] == 0:
+            time.sleep(0.01)
+        web.start()
+
+    helper = threading.Thread(target=restart_once_noticed, daemon=True)
+    helper.start()
+    got += list(remote)
+    helper.join()
+    np.testing.assert_array_equal(np.concatenate(got), np.concatenate([*batches(local, engine)]))
+    assert engine.info()["http"]["failures"] == 0
+    engine.close()
 
 
 @pytest.mark.parametrize("certificate", ["expired", "other-name", "stranger"])
