@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
 import os
+import pickle
 import shutil
 import tarfile
 import threading
@@ -279,6 +281,34 @@ def test_an_epoch_left_early_counts(serve, folder: Path) -> None:
     assert ids(remote) == ids(local)
 
 
+def test_two_loaders_of_one_dataset_do_not_disturb_each_other(serve, folder: Path) -> None:
+    local, other = pipeline(folder, MODES[0]), pipeline(folder, MODES[1], batch=3)
+    dataset = hp.from_webdataset(f"{serve(folder).url}/{BRACES}")
+
+    def over(order: dict[str, Any], batch: int) -> hp.Loader:
+        decoded = dataset.shuffle(seed=3, **order).decode(id="int64")
+        return decoded.select("id", "__key__").batch(batch).loader()
+
+    first, second = over(MODES[0], 4), over(MODES[1], 3)
+    pairs = list(itertools.zip_longest(first, second))
+    assert ids(a for a, _ in pairs if a) == ids(local.loader())
+    assert ids(b for _, b in pairs if b) == ids(other.loader())
+    with first, second:
+        assert ids(first) == ids(itertools.islice(local.loader().epochs(2), len(first), None))
+
+
+def test_a_dataset_and_a_loader_pickle_before_and_after_the_counts(serve, folder: Path) -> None:
+    epochs = [ids(loader) for loader in [pipeline(folder, MODES[0]).loader()] for _ in range(2)]
+    loader = pipeline(serve(folder).url, MODES[0]).loader()
+    fresh = pickle.loads(pickle.dumps(loader))
+    with pytest.raises(TypeError):
+        len(fresh.dataset)
+    assert ids(fresh) == epochs[0]
+    assert len(fresh.dataset) == TOTAL
+    again = pickle.loads(pickle.dumps(fresh))
+    assert ids(again) == epochs[1]
+
+
 # --- requests
 
 
@@ -448,3 +478,27 @@ def test_close_does_not_wait_for_a_server_that_stalls(serve, folder: Path) -> No
         assert [error.code for error in errors] == ["HP0402"]
     finally:
         goes_on.set()
+
+
+def test_a_timeout_names_the_shard_and_the_epoch_goes_on(serve, folder: Path) -> None:
+    expected = ids(pipeline(folder, MODES[0]).loader())
+    stalls = threading.Event()
+    goes_on = threading.Event()
+
+    def asked(request: Request) -> None:
+        if stalls.is_set() and request.method == "GET":
+            goes_on.wait(60)
+
+    with pipeline(serve(folder, asked).url, MODES[0]).loader(timeout=0.2) as loader:
+        stalls.set()
+        batches = iter(loader)
+        try:
+            with pytest.raises(hp.Timeout, match=r"/s-\d\.tar"):
+                next(batches)
+        finally:
+            goes_on.set()
+        seen = []
+        while len(seen) < len(expected):
+            with contextlib.suppress(hp.Timeout):
+                seen.append(next(batches)["id"].tolist())
+        assert seen == expected

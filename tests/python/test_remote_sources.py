@@ -188,6 +188,20 @@ def test_one_that_is_missing_is_named(serve, photos: Path) -> None:
     assert "/coot/040.jpg" in str(caught.value)
 
 
+def test_urls_that_make_no_dataset(serve, photos: Path) -> None:
+    url = serve(photos).url
+    with pytest.raises(hp.InvalidArgument, match="named twice"):
+        hp.from_files([f"{url}/coot/000.jpg"] * 2, label=None)
+    with pytest.raises(hp.InvalidArgument, match="one store"):
+        hp.from_files([f"{url}/coot/000.jpg", "http://127.0.0.1:9/001.jpg"], label=None)
+    with pytest.raises(hp.InvalidArgument, match="label=None"):
+        hp.from_files(f"{url}/coot/{{000..003}}.jpg")
+    with pytest.raises(hp.NotFound, match=r"\.png"):
+        hp.from_files(f"{url}/coot/{{000..003}}.jpg", pattern="*.png", label=None)
+    with pytest.raises(hp.Error, match="gopher"):
+        hp.from_files("gopher://127.0.0.1/a", label=None)
+
+
 def test_a_dataset_of_urls_pickles(serve, photos: Path) -> None:
     remote = hp.from_files(f"{serve(photos).url}/coot/00{{0..4}}.jpg", label=None)
     again = pickle.loads(pickle.dumps(remote))
@@ -268,6 +282,22 @@ def test_a_manifest_of_urls_needs_no_request_to_open(
     theirs = hp.from_files(photos).shuffle(seed=1).batch(10).loader()
     assert arrays(loader) == arrays(theirs)
     assert {request.method for request in asked} == {"GET"}
+
+
+def test_a_manifest_of_records_needs_no_request_before_the_first_batch(
+    serve, tmp_path: Path
+) -> None:
+    for number in range(3):
+        np.arange(20, dtype="u2").tofile(tmp_path / f"{number}.rec")
+    asked: list[Request] = []
+    manifest = hp.Manifest.build(f"{serve(tmp_path, asked.append).url}/{{0..2}}.rec")
+    asked.clear()
+    records = hp.from_records(manifest, "uint16", 5).shuffle().batch(4).loader()
+    tokens = hp.from_tokens(manifest, "uint16", window=5).shuffle().batch(4).loader()
+    assert (len(records), len(tokens)) == (3, 3)
+    assert not asked
+    assert sum(len(batch["data"]) for batch in records) == 12
+    assert sum(len(batch["tokens"]) for batch in tokens) == 12
 
 
 def test_an_object_that_is_not_as_the_manifest_says_has_changed(serve, tmp_path: Path) -> None:
