@@ -102,7 +102,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     answered_ = true;
     if (comparing_) {
       note_change(head);
-      return true;
+      return worth_draining(head);
     }
     if (is_redirect(head.status()) && !head.location().empty()) {
       location_ = head.location();
@@ -311,8 +311,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
 
   // HTTP 412 says that the object changed, and not to what: that is asked once, for the message.
   void ask_what_changed() {
-    request_.head = true;
-    request_.range.reset();
+    request_.range = TransferRequest::Range{0, 0};
     request_.if_match.clear();
     comparing_ = true;
     changed_ = std::move(failure_);
@@ -320,7 +319,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
   }
 
   void note_change(const ResponseHead& head) {
-    const auto verdict = judge_stat(head, true, {}, time_of_day_s());
+    const auto verdict = judge_stat(head, false, {}, time_of_day_s());
     const auto* version = std::get_if<ObjectVersion>(&verdict);
     if (version != nullptr && !same_object(asked_.expected, *version))
       changed_ = changed_failure(asked_.expected, *version);

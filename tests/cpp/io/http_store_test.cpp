@@ -44,3 +44,14 @@ TEST_CASE("an http store conforms on a server that closes after every answer") {
   answer.close_after = true;
   store_conformance([&] { return std::make_unique<OtherFixture>(answer); });
 }
+
+TEST_CASE("an http store conforms on servers that do not say lengths") {
+  for (const bool chunked : {true, false}) {
+    DYNAMIC_SECTION((chunked ? "chunked" : "until the connection ends")) {
+      OriginAnswer answer;
+      answer.chunked = chunked;
+      answer.until_close = !chunked;
+      store_conformance([&] { return std::make_unique<OtherFixture>(answer); });
+    }
+  }
+}
