@@ -122,6 +122,7 @@ class Dataset(Verbs):
     def __init__(self, description: _Description) -> None:
         self._description = description
         self._lock = ProcessLock()
+        self._count_when_opened = False  # as it was where it was pickled
         self._opened: _core.Dataset | None = description.open(default_engine())
         self._expected = self._opened.fingerprint
         for note in self._opened.notes:
@@ -138,15 +139,23 @@ class Dataset(Verbs):
                             "the objects of this dataset are not those it was pickled with",
                             code="HP0104",
                         )
+                    if self._count_when_opened:
+                        _count(opened)
                     self._opened = opened
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"description": self._description, "expected": self._expected}
+        counted = self._opened is not None and self._opened.size_is_known
+        return {
+            "description": self._description,
+            "expected": self._expected,
+            "counted": counted or self._count_when_opened,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._description = state["description"]
         self._expected = state["expected"]
+        self._count_when_opened = state["counted"]
         self._lock = ProcessLock()
         self._opened = None
 
@@ -166,17 +175,7 @@ class Dataset(Verbs):
 
     def _count(self) -> None:
         """Counts the samples of shards that were opened without an index."""
-        core = self._core
-        if core.size_is_known:
-            return
-        logger.info(
-            "counting the samples of %d shards: their headers are read first", len(core.manifest)
-        )
-        progress = Progress()
-        try:
-            core.index_shards(default_engine()._core, progress)
-        finally:
-            progress.close()
+        _count(self._core)
 
     def _position(self, index: SupportsIndex) -> int:
         number, size = index.__index__(), len(self)
@@ -217,9 +216,21 @@ class Dataset(Verbs):
             f"{name}: {field.dtype}" + ("" if field.shape is None else str(list(field.shape)))
             for name, field in self.fields.items()
         )
-        known = self._core.size_is_known
-        count = f"{len(self):,} samples" if known else "samples not counted yet"
-        return f"Dataset({self._description.name}, {count}, {fields})"
+        core = self._core
+        samples = f"{len(core):,} samples" if core.size_is_known else "samples not counted yet"
+        return f"Dataset({self._description.name}, {samples}, {fields})"
+
+
+def _count(dataset: _core.Dataset) -> None:
+    if dataset.size_is_known:
+        return
+    shards = len(dataset.manifest)
+    logger.info("counting the samples of %d shards: their headers are read first", shards)
+    progress = Progress()
+    try:
+        dataset.index_shards(default_engine()._core, progress)
+    finally:
+        progress.close()
 
 
 def _open(name: str, source: Source | None, **arguments: Any) -> Dataset:

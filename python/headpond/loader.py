@@ -338,6 +338,8 @@ class Loader:
         if self._given_rank is not None:
             return
         order = json.loads(_core.state_json(self._order(), self._sampler, 0, 0, 0, False, (0, 0)))
+        if not order["size_digest"]:
+            del order["n"]  # shards are counted as they come: ranks may know more or less
         order["batch"], order["drop_last"] = self._batch.size, self._batch.drop_last
         compare_orders(order, next(_loaders_begun), self._find_rank())
 

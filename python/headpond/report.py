@@ -12,7 +12,7 @@ __all__ = ["Report", "SampleError"]
 class SampleError:
     """A sample that was skipped or replaced."""
 
-    sample_index: int
+    sample_index: int | None  # None: of shards that are not counted yet
     key: str
     uri: str
     range: tuple[int, int]

@@ -68,10 +68,16 @@ class Dataset {
   // The store that reads this dataset's objects.
   Result<std::shared_ptr<Store>> store(StoreRegistry& registry) const;
 
+  // The number of a sample that is given by its shard (or by its number already), once all
+  // counts are known.
+  std::optional<std::uint64_t> number_of(std::uint64_t sample) const;
+
   // "sample 812 (key "a/b") of URI[a, b)" put before `error`. Field: the one that failed.
   Error describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const;
 
  private:
+  bool is_by_shard(std::uint64_t sample) const;
+
   Parts parts_;
   std::string fingerprint_;
   std::string size_digest_;

@@ -43,7 +43,7 @@ class Shards {
   virtual ~Shards() = default;
   virtual std::uint64_t shard_number() const = 0;  // shard i is object i of the manifest
   virtual std::optional<std::uint64_t> count(std::uint64_t shard) const = 0;
-  // Of the bytes that are indexed; any while they are not.
+  // Of the bytes that are indexed; before, as of opening (any if that is not known).
   virtual ObjectVersion version(std::uint64_t shard) const = 0;
   // Makes an unknown shard known. Null: an index that was kept from earlier is of this
   // version, and the shard is known now. `read` must live as long as the indexing.

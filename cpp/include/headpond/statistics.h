@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct WaitedFor {
 };
 
 struct SampleError {
-  std::uint64_t sample = 0;
+  std::optional<std::uint64_t> sample;  // none: its number is not known yet, only its key
   std::string key;
   std::string uri;
   std::uint64_t start = 0, stop = 0;

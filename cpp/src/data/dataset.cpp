@@ -94,8 +94,24 @@ Result<std::shared_ptr<Store>> Dataset::store(StoreRegistry& registry) const {
   return registry.open(manifest().root());
 }
 
+bool Dataset::is_by_shard(std::uint64_t sample) const {
+  return (sample & Shards::kByShard) != 0 && format().shards() != nullptr;
+}
+
+std::optional<std::uint64_t> Dataset::number_of(std::uint64_t sample) const {
+  if (!is_by_shard(sample)) return sample;
+  if (!size_is_known()) return std::nullopt;
+  const std::uint64_t shard = (sample & ~Shards::kByShard) >> 32;
+  std::uint64_t number = sample & 0xFFFFFFFF;
+  for (std::uint64_t before = 0; before < shard; ++before)
+    number += *format().shards()->count(before);
+  return number;
+}
+
 Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const {
-  const bool by_shard = (index & Shards::kByShard) != 0 && format().shards() != nullptr;
+  const bool by_shard = is_by_shard(index);
+  if (const auto number = number_of(index); by_shard && number)
+    return describe(std::move(error), *number, field);
   if (!by_shard && (index >= size() || !size_is_known()))
     return std::move(error).at_sample(index).in("sample " + std::to_string(index));
   // The field that failed, or the first one with bytes.

@@ -165,22 +165,30 @@ class HeaderReader {
   std::vector<std::byte> bytes_;
 };
 
+// As known at opening, else the store is asked.
+Result<ObjectVersion> version_of(Store& store, const std::string& name, ObjectVersion known) {
+  if (!known.is_any()) return known;
+  auto info = stat_blocking(store, name);
+  if (!info) return std::move(info).error();
+  return std::move(info->version);
+}
+
 Result<void> index_shard(const Dataset& dataset, Store& store, std::uint64_t shard,
                          const std::function<bool()>& proceed) {
   const Shards& shards = *dataset.format().shards();
   if (shards.count(shard)) return {};
   std::string name;
   dataset.manifest().name(shard, name);
-  auto info = stat_blocking(store, name);
-  if (!info) return std::move(info).error();
-  HeaderReader reader(store, name, info->version);
+  auto version = version_of(store, name, shards.version(shard));
+  if (!version) return std::move(version).error();
+  HeaderReader reader(store, name, *version);
   auto indexing = shards.index(
-      shard, info->version,
+      shard, *version,
       [&](std::uint64_t offset, std::span<std::byte> out) { return reader.read(offset, out); });
   if (!indexing) return std::move(indexing).error();
   for (bool known = *indexing == nullptr; !known;) {
     if (!proceed()) return Error(ErrorCode::cancelled, "indexing was stopped");
-    const auto advanced = (*indexing)->advance(info->version.size);
+    const auto advanced = (*indexing)->advance(version->size);
     if (!advanced) return advanced.error();
     known = *advanced;
   }
@@ -266,11 +274,11 @@ Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest,
   std::string name;
   for (std::uint64_t shard = 0; shard < manifest.size(); ++shard) {
     manifest.name(shard, name);
-    auto info = stat_blocking(store, name);
-    if (!info) return std::move(info).error().at_uri(object_uri(manifest, shard));
+    auto version = version_of(store, name, manifest.version(shard));
+    if (!version) return std::move(version).error().at_uri(object_uri(manifest, shard));
     auto first =
-        find_first_sample(info->version.size, [&](std::uint64_t offset, std::span<std::byte> out) {
-          return read_exactly(store, name, info->version, offset, out);
+        find_first_sample(version->size, [&](std::uint64_t offset, std::span<std::byte> out) {
+          return read_exactly(store, name, *version, offset, out);
         });
     if (!first) return std::move(first).error().at_uri(object_uri(manifest, shard));
     if (first->fields.empty()) continue;

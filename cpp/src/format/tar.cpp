@@ -330,6 +330,7 @@ Result<bool> TarWalker::find_next(TarMember& member) {
       return corrupt("a header's checksum is wrong");
     }
     if (!first) first = at_;
+    if (at_ - *first > kExtendedMax) return corrupt("too many extended headers before a member");
     const char type = static_cast<char>(header[kTypeAt]);
     if (type != 'L' && type != 'K' && type != 'x' && type != 'X' && type != 'g') {
       member.header_offset = *first;

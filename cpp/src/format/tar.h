@@ -27,12 +27,13 @@ struct TarMember {
 // base-256 sizes, v7. Reads headers only and jumps over data.
 //
 // Hostile input costs bounded memory: long names are at most 64 KiB, pax headers
-// 1 MiB; every size is checked against the archive before it is used.
+// 1 MiB, all before one member 1.5 MiB; every size is checked against the archive before it is used.
 class TarWalker {
  public:
   static constexpr std::uint64_t kBlock = 512;
   static constexpr std::uint64_t kNameMax = 64u << 10;
   static constexpr std::uint64_t kPaxMax = 1u << 20;
+  static constexpr std::uint64_t kExtendedMax = 3u << 19;  // of all before one member
 
   // Fills `out` from `offset`; asked only for bytes before `size`.
   using Read = std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)>;

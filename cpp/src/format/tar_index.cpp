@@ -173,10 +173,11 @@ class IndexBuilder {
 
   std::uint64_t samples() const { return first_.size(); }
 
-  // Of the members so far, while they are of one sample.
+  // The first one, as far as it has come.
   FirstSample first_sample() const {
     FirstSample first;
-    for (std::size_t member = 0; member < suffixes_.size(); ++member) {
+    const std::size_t members = first_.size() > 1 ? first_[1] : suffixes_.size();
+    for (std::size_t member = 0; member < members; ++member) {
       const std::uint32_t suffix = suffixes_[member];
       const std::uint64_t start = suffix == 0 ? 0 : suffix_ends_[suffix - 1];
       first.fields.push_back(
@@ -385,9 +386,8 @@ Result<FirstSample> find_first_sample(std::uint64_t shard_bytes, TarWalker::Read
     const auto more = walker.next(member);
     if (!more) return more.error();
     if (!*more) return builder.first_sample();
-    auto before = builder.first_sample();
     if (auto added = builder.add(member); !added) return std::move(added).error();
-    if (builder.samples() > 1) return before;
+    if (builder.samples() > 1) return builder.first_sample();
   }
 }
 

@@ -83,7 +83,9 @@ void TarIndexFolder::log(LogLevel level, const std::string& key, std::string tex
 }
 
 std::string TarIndexFolder::path_of(const std::string& uri, const ObjectVersion& version) const {
-  if (folder_.empty()) return {};
+  // Bytes that say nothing of their version may be others next time.
+  const bool unmarked = version.etag.empty() && version.mtime_ns == 0 && version.inode == 0;
+  if (folder_.empty() || unmarked) return {};
   const Digest digest = digest_of(version);
   const std::string name = DigestBuilder().add(uri).add(digest.high).add(digest.low).finish().hex();
   return folder_ + "/" + name.substr(0, 2) + "/" + name + std::string(kSuffix);

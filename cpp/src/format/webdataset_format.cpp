@@ -137,7 +137,7 @@ class WebDatasetFormat final : public Format, public Shards {
   }
   ObjectVersion version(std::uint64_t shard) const override {
     const KnownShard* found = known(shard);
-    return found == nullptr ? ObjectVersion() : found->version;
+    return found == nullptr ? manifest_->version(shard) : found->version;
   }
   Result<std::unique_ptr<ShardIndexing>> index(std::uint64_t shard, const ObjectVersion& version,
                                                ShardIndexing::Read read) const override {

@@ -132,7 +132,7 @@ class Finisher {
 
   SampleError note(const Error& error, std::uint64_t sample) const {
     SampleError noted;
-    noted.sample = sample;
+    noted.sample = recipe_.spec().dataset->number_of(sample);
     noted.key = recipe_.spec().dataset->key(sample);
     noted.uri = error.uri().value_or("");
     if (error.range()) {

@@ -80,8 +80,17 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     ++run_;
     stop_source_ = StopSource();
     const Sampler& sampler = recipe_->spec().sampler;
-    if (shards_ != nullptr && sampler.size() != Format::kUnknownSize)
-      group = sampler.group_at(epoch, cursor);
+    if (shards_ != nullptr) {
+      if (sampler.size() != Format::kUnknownSize) group = sampler.group_at(epoch, cursor);
+      const auto shards = recipe_->spec().dataset->format().shards()->shard_number();
+      if (group.first_shard > shards || group.cursor > cursor) {
+        return Error(ErrorCode::state_mismatch, "the state's group begins at shard " +
+                                                    std::to_string(group.first_shard) + " of " +
+                                                    std::to_string(shards) + " and position " +
+                                                    std::to_string(group.cursor) +
+                                                    ", the cursor is " + std::to_string(cursor));
+      }
+    }
     stream_.start(recipe_->spec(), shards_, epoch, cursor, group);
     if (epochs == 0) stream_.stop();
     pass_stop_ = epoch + std::min(epochs, kEpochsMax);
@@ -234,8 +243,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     for (const auto row : job.reading) {
       if (job.cold[row]->pending.load() == 0) continue;
       const auto sample = job.samples[row];
-      return text + ", the first for sample " + std::to_string(sample) + " (key \"" +
-             recipe_->spec().dataset->key(sample) + "\")";
+      return text + ", the first for " + name_of_sample(sample);
     }
     return text;
   }
@@ -271,9 +279,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (shards_ != nullptr) {
       // Its completions only note what arrived: what is next must be found at once.
       lock.unlock();
-      if (shards_->work()) return true;
+      bool worked = false;
+      const auto thrown = guarded([&] { worked = shards_->work(); });
+      if (worked) return true;
       lock.lock();
-      if (halting_) return false;
+      if (thrown && !failure_) failure_ = *thrown;
+      if (thrown) consumer_.notify_all();
+      if (halting_ || thrown) return false;
     }
     if (!claimable_.empty()) {
       std::shared_ptr<Job> job = claimable_.front();
@@ -308,6 +320,13 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
                  "this iterator belongs to the parent process: start a new one in the child");
   }
 
+  std::string name_of_sample(std::uint64_t sample) const {
+    const Dataset& dataset = *recipe_->spec().dataset;
+    const auto number = dataset.number_of(sample);
+    return "sample " + (number ? std::to_string(*number) + " " : "") + "(key \"" +
+           dataset.key(sample) + "\")";
+  }
+
   static Batch failed(Error error) {
     Batch batch;
     batch.error = std::move(error);
@@ -321,6 +340,7 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     finished.batch.in_order = true;
     finished.batch.epoch = job.epoch;
     finished.batch.next_cursor = job.step.next;
+    finished.batch.group = job.group;
     finished.batch.last = job.last;
     return finished;
   }
@@ -351,13 +371,14 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
     if (shards_ != nullptr) shards_->cancel();
     consumer_.notify_all();
     engine_->scheduler().detach(*this);
+    const Time stop_by = std::chrono::steady_clock::now() + kStopLimit;
     const bool shards_drained = shards_ == nullptr || shards_->drain(kStopLimit);
     std::deque<std::shared_ptr<Job>> dropped;  // their credits come back without the lock
     std::shared_ptr<Job> unfunded;
     {
       std::unique_lock lock(mutex_);
       const bool drained =
-          drained_.wait_for(lock, kStopLimit, [&] { return reads_in_flight_ == 0; });
+          drained_.wait_until(lock, stop_by, [&] { return reads_in_flight_ == 0; });
       if (!drained || !shards_drained) {
         // Their completions may still come, and find this here until the last one.
         abandoned_ = shared_from_this();
@@ -468,8 +489,10 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
   bool shards_are_ready() {
     if (shards_ == nullptr) return true;
     if (stream_.epoch() >= pass_stop_) return false;  // the next pass may never come
-    const bool ready = stream_.ready(recipe_->spec().sampler, jobs_.empty() && releasing_ == 0);
-    if (auto error = shards_->error()) failure_ = std::move(error);
+    const bool starving = jobs_.empty() && releasing_ == 0;
+    const bool ready = stream_.ready(recipe_->spec().sampler, starving);
+    // In its place: behind the batches that are still to be handed out.
+    if (!ready && starving && !failure_) failure_ = shards_->error();
     if (failure_ || stream_.done() || stream_.epoch() >= pass_stop_) consumer_.notify_all();
     return ready && !failure_;
   }
@@ -742,13 +765,14 @@ class Core final : public Prefetcher, public WorkSource, public std::enable_shar
           finished.errors.size();
       if (errors_in_epoch_.size() > recipe_->spec().max_errors && !batch.error) {
         const SampleError& last = errors_in_epoch_.back();
+        const std::string number = last.sample ? " " + std::to_string(*last.sample) : "";
         batch.error =
             Error(ErrorCode::too_many_errors,
                   std::to_string(errors_in_epoch_.size()) + " samples failed in epoch " +
                       std::to_string(batch.epoch) + ", max_errors is " +
-                      std::to_string(recipe_->spec().max_errors) + "; the last was sample " +
-                      std::to_string(last.sample) + " (key \"" + last.key + "\"): " + last.reason)
-                .at_sample(last.sample);
+                      std::to_string(recipe_->spec().max_errors) + "; the last was sample" +
+                      number + " (key \"" + last.key + "\"): " + last.reason);
+        if (last.sample) batch.error = std::move(*batch.error).at_sample(*last.sample);
         batch.fields.clear();
         batch.slab.reset();
       }

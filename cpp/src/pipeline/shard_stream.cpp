@@ -17,6 +17,8 @@ constexpr std::ptrdiff_t kUnreadMax = 2;  // shards that are here whole and not 
 // Of a shard that is only indexed: more than any header, which is at most 1 MiB.
 constexpr std::uint64_t kIndexOnlyBytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
+// More than any shard; a size beyond it is a wrong answer, and would cost memory per block.
+constexpr std::uint64_t kShardBytesMax = std::uint64_t{1} << 44;
 
 std::uint64_t block_bytes_for(std::uint64_t held_bytes_max) {
   const std::uint64_t share = held_bytes_max / (2 * kReadsMax) / 4096 * 4096;
@@ -27,13 +29,14 @@ std::uint64_t block_bytes_for(std::uint64_t held_bytes_max) {
 
 // A shard on its way, at a slot of the order.
 struct ShardStream::Entry {
-  enum class State : std::uint8_t { waiting, asking, reading, done };
+  enum class State : std::uint8_t { waiting, asking, reading, done, failed };
 
   std::uint64_t slot = 0;
   std::uint32_t shard = 0;
   State state = State::waiting;
   bool hold = true;  // its bytes stay until its group is let go
   ObjectVersion version;
+  std::optional<Error> error;  // failed
   std::shared_ptr<HeldShard> bytes;
   std::unique_ptr<ShardIndexing> indexing;  // null: nothing to index
   bool busy = false;                        // a worker indexes it
@@ -84,8 +87,10 @@ void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::Gr
   auto order = std::make_shared<ShardOrder>(sampler, number, epoch, from);
   std::deque<std::shared_ptr<Entry>> entries;  // let go after the lock
   std::deque<std::shared_ptr<Group>> groups;
+  StopSource before;
   {
     const std::lock_guard lock(mutex_);
+    before = stop_;
     order_ = std::move(order);
     hold_from_slot_ = group.first_shard;
     present_ = wanted_stop_ = group.cursor;
@@ -95,11 +100,11 @@ void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::Gr
     starving_ = false;
     cancelled_ = false;
     stop_ = StopSource();
-    error_.reset();
     learn_counts();
     // What is known and not wanted needs no look.
     base_slot_ = std::max(base_slot_, std::min(hold_from_slot_, order_->next_slot()));
   }
+  before.request_stop();  // without the lock: a store may complete reads inside
   setup_.wake();
 }
 
@@ -220,14 +225,14 @@ std::uint64_t ShardStream::slots_wanted() const {
 
 bool ShardStream::work() {
   Lock lock(mutex_);
-  if (cancelled_ || error_ || order_ == nullptr) return false;
+  if (cancelled_ || order_ == nullptr) return false;
   return index_some(lock) || issue(lock);
 }
 
 bool ShardStream::index_some(Lock& lock) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const auto entry = entries_[i];
-    if (entry->indexing == nullptr || entry->busy) continue;
+    if (entry->indexing == nullptr || entry->busy || entry->state == Entry::State::failed) continue;
     const std::uint64_t available = entry->available();
     if (available == entry->advanced_to) continue;
     entry->busy = true;
@@ -242,12 +247,9 @@ bool ShardStream::index_some(Lock& lock) {
     lock.lock();
     entry->busy = false;
     entry->advanced_to = available;
-    if (!known && !error_) {
-      std::string name;
-      setup_.dataset->manifest().name(entry->shard, name);
-      error_ =
-          std::move(known).error().at_uri(setup_.dataset->manifest().root().join(name).to_string());
-    } else if (known && *known) {
+    if (!known) {
+      fail(*entry, std::move(known).error());
+    } else if (*known) {
       entry->indexing.reset();
     }
     settle(entry, dropped);
@@ -274,6 +276,7 @@ bool ShardStream::issue(Lock& lock) {
       }
       return true;
     }
+    if (entry->state == Entry::State::failed) return false;  // nothing behind it will be asked for
     if (entry->state == Entry::State::asking) in_order = false;
     if (entry->state != Entry::State::reading || !in_order) continue;
     const Issued issued = read_block(lock, entry);
@@ -299,26 +302,47 @@ void ShardStream::make_entry() {
   entries_.push_back(std::move(entry));
 }
 
+// By a read of one byte: unlike a question for the version alone it can be cancelled.
 void ShardStream::ask_version(Lock& lock, const std::shared_ptr<Entry>& entry) {
   entry->state = Entry::State::asking;
   ++in_flight_;
+  ReadRequest request;
+  request.stop = stop_.get_token();
   lock.unlock();
+  setup_.dataset->manifest().name(entry->shard, request.object);
+  const auto byte = std::make_shared<std::byte>();
+  request.out = {byte.get(), 1};
+  request.done = [this, byte,
+                  entry = std::shared_ptr<Entry>(entry)](Result<ReadOutcome> outcome) mutable {
+    {
+      const std::lock_guard answered(mutex_);
+      if (!outcome) {
+        fail(*entry, std::move(outcome).error());
+      } else if (outcome->version.size > kShardBytesMax) {
+        fail(*entry,
+             Error(ErrorCode::corrupt_data, "a shard of " + std::to_string(outcome->version.size) +
+                                                " bytes: the server gave a wrong size"));
+      } else {
+        entry->version = std::move(outcome->version);
+        entry->state = Entry::State::waiting;
+      }
+    }
+    entry.reset();
+    finish_in_flight();
+  };
+  setup_.store->read({&request, 1});
+}
+
+std::string ShardStream::uri_of(const Entry& entry) const {
   std::string name;
-  setup_.dataset->manifest().name(entry->shard, name);
-  setup_.store->stat(
-      name, [this, entry = std::shared_ptr<Entry>(entry)](Result<ObjectInfo> info) mutable {
-        {
-          const std::lock_guard answered(mutex_);
-          if (info) {
-            entry->version = std::move(info->version);
-            entry->state = Entry::State::waiting;
-          } else if (!error_) {
-            error_ = std::move(info).error();
-          }
-        }
-        entry.reset();
-        finish_in_flight();
-      });
+  setup_.dataset->manifest().name(entry.shard, name);
+  return setup_.dataset->manifest().root().join(name).to_string();
+}
+
+void ShardStream::fail(Entry& entry, Error error) {
+  if (entry.state == Entry::State::failed) return;
+  entry.state = Entry::State::failed;
+  entry.error = std::move(error).at_uri(uri_of(entry));
 }
 
 // Its version is known: what is there to be done?
@@ -348,13 +372,13 @@ void ShardStream::begin(Lock& lock, const std::shared_ptr<Entry>& entry) {
   const bool warm = !whole && indexing == nullptr && lies_in_memory(*entry, name);
   std::vector<HeldShard::Block> dropped;
   lock.lock();
-  if (error && !error_) error_ = std::move(error);
   entry->bytes = std::move(bytes);
   entry->indexing = std::move(indexing);
   entry->asked.assign(entry->bytes->block_count(), whole);
   if (whole) entry->there = entry->next_block = entry->bytes->block_count();
   if (warm) entry->hold = false;
   entry->state = Entry::State::reading;
+  if (error) fail(*entry, *std::move(error));
   settle(entry, dropped);
   learn_counts();
   lock.unlock();
@@ -472,8 +496,8 @@ void ShardStream::arrived(std::shared_ptr<Entry> entry, std::uint64_t block,
       dropped.push_back({std::move(credits), std::move(memory)});
       if (e.indexing == nullptr) {
         stop_holding(e);  // its samples are read one by one, each with its own error
-      } else if (!error_) {
-        error_ = std::move(outcome).error();
+      } else {
+        fail(e, std::move(outcome).error());
       }
     }
     settle(entry, dropped);
@@ -516,6 +540,10 @@ void ShardStream::settle(const std::shared_ptr<Entry>& entry,
                          std::vector<HeldShard::Block>& dropped) {
   Entry& e = *entry;
   if (e.state != Entry::State::reading) return;
+  // Another loader may have indexed newer bytes meanwhile: then its samples are read by range,
+  // and say that the shard changed.
+  if (e.hold && e.indexing == nullptr && !e.busy && shards_.version(e.shard) != e.version)
+    stop_holding(e);
   if (!e.hold && !e.busy) {
     const std::uint64_t stop =
         e.indexing == nullptr ? e.bytes->block_count() : e.bytes->block_of(e.indexing->needed());
@@ -541,21 +569,32 @@ void ShardStream::cancel() {
   source.request_stop();  // without the lock: a store may complete reads inside
 }
 
-bool ShardStream::drain(std::chrono::milliseconds limit) {
+void ShardStream::rest() {
   std::deque<std::shared_ptr<Entry>> entries;  // let go after the lock
   std::deque<std::shared_ptr<Group>> groups;
-  Lock lock(mutex_);
-  const bool drained = drained_.wait_for(lock, limit, [&] { return in_flight_ == 0; });
+  const std::lock_guard lock(mutex_);
   entries.swap(entries_);
   groups.swap(groups_);
   order_.reset();
-  lock.unlock();
+}
+
+bool ShardStream::drain(std::chrono::milliseconds limit) {
+  bool drained = false;
+  {
+    Lock lock(mutex_);
+    drained = drained_.wait_for(lock, limit, [&] { return in_flight_ == 0; });
+  }
+  rest();
   return drained;
 }
 
 std::optional<Error> ShardStream::error() const {
   const std::lock_guard lock(mutex_);
-  return error_;
+  for (const auto& entry : entries_) {
+    if (entry->state == Entry::State::failed) return entry->error;
+    if (entry->state != Entry::State::done) return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 ShardStream::Counters ShardStream::counters() const {
@@ -567,9 +606,7 @@ std::string ShardStream::describe() const {
   const std::lock_guard lock(mutex_);
   for (const auto& entry : entries_) {
     if (entry->state == Entry::State::done) continue;
-    std::string name;
-    setup_.dataset->manifest().name(entry->shard, name);
-    std::string text = "shard " + setup_.dataset->manifest().root().join(name).to_string();
+    std::string text = "shard " + uri_of(*entry);
     if (entry->bytes == nullptr) return text + " is asked for its size";
     return text + ": " + std::to_string(entry->there) + " of " +
            std::to_string(entry->bytes->block_count()) + " blocks have arrived";

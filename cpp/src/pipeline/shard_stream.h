@@ -69,7 +69,12 @@ class ShardStream {
 
   // One piece of work; false when there is none now.
   bool work();
+  // Why the first shard that is not here will not come; nothing while it may, or while
+  // those before it are still on their way.
   std::optional<Error> error() const;
+  // Nothing of the present epoch is wanted any more: its memory is let go (what hold()
+  // gave keeps its own).
+  void rest();
   const HeldShards& held() const { return held_; }
   Counters counters() const;
   std::string describe() const;
@@ -93,6 +98,8 @@ class ShardStream {
   bool is_stuck() const;
   Issued read_block(Lock& lock, const std::shared_ptr<Entry>& entry);
   std::optional<std::vector<ByteBudget::Credit>> take_credits(std::uint64_t bytes, bool must);
+  std::string uri_of(const Entry& entry) const;
+  void fail(Entry& entry, Error error);
   void arrived(std::shared_ptr<Entry> entry, std::uint64_t block, std::shared_ptr<Slab> memory,
                std::vector<ByteBudget::Credit> credits, Result<ReadOutcome> outcome);
   void stop_holding(Entry& entry);
@@ -127,7 +134,6 @@ class ShardStream {
   bool starving_ = false;
   bool cancelled_ = false;
   StopSource stop_;
-  std::optional<Error> error_;
   Counters counters_;
 };
 

@@ -91,6 +91,7 @@ class StepStream {
     group_ = {};
     order_ = nullptr;
     if (!n_is_known_) steps_.n = kMany;
+    if (shards_ != nullptr) shards_->rest();
   }
 
   std::shared_ptr<ShardStream> shards_;

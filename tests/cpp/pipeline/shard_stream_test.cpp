@@ -4,6 +4,7 @@
 #include <set>
 
 #include "fixtures.h"
+#include "headpond/shard_order.h"
 #include "support/faulty_store.h"
 #include "support/tar_writer.h"
 #include "support/temp_dir.h"
@@ -20,7 +21,8 @@ class FarStore final : public WrappedStore {
  public:
   using WrappedStore::WrappedStore;
   void read(std::span<ReadRequest> requests) override {
-    for (const auto& request : requests) bytes += request.out.size();
+    // A read of one byte asks for the version.
+    for (const auto& request : requests) bytes += request.out.size() > 1 ? request.out.size() : 0;
     inner().read(requests);
   }
   Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>,
@@ -312,6 +314,65 @@ TEST_CASE("Shards: a shard that is missing is told with its name, at each call")
     CHECK(batch->error->code() == ErrorCode::not_found);
     CHECK_THAT(batch->error->to_string(), ContainsSubstring(shard_name(3)));
   }
+}
+
+TEST_CASE("Shards: what is wrong with a later shard is told behind the batches before it") {
+  const Counts counts(8, 10);
+  Far far(counts);
+  const auto last = Sampler::window(counts, 7, 10).group_at(0, 79).first_shard;
+  CHECK(last == 7);
+  ShardOrder order(Sampler::window_of_unknown(7, 10), 8, 0);
+  far.put(order.shard_at(7), "no tar");
+  const auto engine = engine_with(far);
+  const auto prefetcher = made(engine, window_spec(open_far(*engine, 8), 10, 5));
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  // The batch before the last group needs to know whether there is one behind it.
+  for (int batch = 0; batch < 13; ++batch) REQUIRE(!next(*prefetcher)->error);
+  const auto failed = next(*prefetcher);
+  REQUIRE(failed);
+  REQUIRE(failed->error);
+  CHECK_THAT(failed->error->to_string(), ContainsSubstring(shard_name(order.shard_at(7))));
+}
+
+TEST_CASE("Shards: a state whose group cannot be is refused") {
+  const Far far({5, 5});
+  const auto engine = engine_with(far);
+  const auto prefetcher = made(engine, window_spec(open_far(*engine, 2), 5, 2));
+  for (const auto& group : {Sampler::GroupPlace{3, 0}, Sampler::GroupPlace{0, 5},
+                            Sampler::GroupPlace{~std::uint64_t{0}, 4}}) {
+    const auto sought = prefetcher->seek(0, 4, 1, group);
+    REQUIRE(!sought);
+    CHECK(sought.error().code() == ErrorCode::state_mismatch);
+  }
+}
+
+TEST_CASE("Shards: between passes nothing is held") {
+  const Far far({20, 20, 20}, 1000);
+  const auto engine = engine_with(far);
+  const auto prefetcher = made(engine, window_spec(open_far(*engine, 3), 1000, 7));
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    REQUIRE(prefetcher->seek(epoch, 0, 1));
+    drain(*prefetcher);
+    CHECK(engine->status().memory_used == 0);
+  }
+}
+
+TEST_CASE("Shards: a sample that fails before all are counted is named by its key") {
+  Far far({4, 4, 4});
+  TarWriter tar;
+  tar.file("good.bin", "9/0:").file("good.cls", "1").file("bad.cls", "2");
+  far.put(0, tar.end().bytes());
+  const auto engine = engine_with(far);
+  auto spec = window_spec(open_far(*engine, 3), 1000, 3);
+  spec.fields = {plan_of(FieldPlan::Kind::stored, "bin", 0)};
+  spec.on_error = OnError::skip;
+  const auto prefetcher = made(engine, spec);
+  REQUIRE(prefetcher->seek(0, 0, 1));
+  for (const auto& batch : drain(*prefetcher)) CHECK(!batch.error);
+  const auto errors = prefetcher->statistics().errors;
+  REQUIRE(errors.size() == 1);
+  CHECK(errors[0].key == "bad");
+  CHECK(errors[0].sample.value_or(1) == 1);
 }
 
 TEST_CASE("Shards: streams broken off anywhere leave no memory") {
