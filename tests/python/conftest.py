@@ -64,8 +64,6 @@ def shards(photos: Path) -> str:
 @pytest.fixture(scope="session")
 def web(photos: Path, shards: str) -> Iterator[str]:
     """The URL of a web server that has photos/ and shards/."""
-    from headpond.cli._range_server import RangeServer
-
     with RangeServer(photos.parent) as server:
         yield server.url
 
