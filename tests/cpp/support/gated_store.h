@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "support/wrapped_store.h"
@@ -37,14 +40,18 @@ class GatedStore final : public WrappedStore {
     }
     pass(passing);
   }
-  // Lets the youngest held read through, past the older ones.
+  // Lets the held read through that lies furthest behind, past the others.
   void release_last() {
     std::deque<ReadRequest> passing;
     {
       const std::lock_guard lock(mutex_);
       if (held_.empty()) return;
-      passing.push_back(std::move(held_.back()));
-      held_.pop_back();
+      const auto last = std::max_element(
+          held_.rbegin(), held_.rend(), [](const ReadRequest& a, const ReadRequest& b) {
+            return std::tie(a.object, a.offset) < std::tie(b.object, b.offset);
+          });
+      passing.push_back(std::move(*last));
+      held_.erase(std::next(last).base());
     }
     pass(passing);
   }
