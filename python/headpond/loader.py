@@ -17,7 +17,7 @@ from headpond.engine import Engine, default_engine, parse_size
 from headpond.errors import Error, InvalidArgument, choice
 from headpond.pipeline import Pipeline, _Order, check_seed
 from headpond.ragged import Ragged
-from headpond.report import Report
+from headpond.report import Report, WebCounters
 
 if TYPE_CHECKING:
     from headpond.datasets import Dataset
@@ -120,6 +120,7 @@ class Loader:
         self._position = _Position()
         self._next: _Position | None = _Position()  # where the next pass starts; None: by _position
         self._batches: _core.Batches | None = None
+        self._web: WebCounters | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._current: weakref.ref[_Pass] | None = None
         self._beginning = ProcessLock()  # threads may share an iterator
@@ -307,6 +308,7 @@ class Loader:
         self._flows = False
         self._compare_orders()
         engine = self._engine or default_engine()
+        self._web = WebCounters(engine._core)
         convert = None
         if self._framework == "torch":
             import torch
@@ -365,7 +367,8 @@ class Loader:
         """What the loader did: batches, samples/s, the share of time waited and for what."""
         if self._batches is None or not self._batches.is_ours():
             return Report()
-        return Report.of(self._batches.statistics())
+        web = self._web.since_start() if self._web is not None else {}
+        return Report.of(self._batches.statistics(), web)
 
     def close(self) -> None:
         """Cancels what is in flight and waits for it, 2 s at most. Idempotent."""

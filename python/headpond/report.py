@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from headpond import _core
+
 __all__ = ["Report", "SampleError"]
 
 
@@ -36,7 +38,9 @@ class Report:
         skipped: Samples left out.
         replaced: Samples that another row stands in for.
         errors: Those samples, of this epoch.
-        counters: Bytes by source, CPU seconds of workers, slabs, page faults.
+        counters: Bytes by source, CPU seconds of workers, slabs, page faults; and what the
+            loader's engine asked of web servers meanwhile, for all its loaders:
+            ``http_requests``, ``http_bytes``, ``http_retries`` and so on.
     """
 
     batches: int = 0
@@ -63,11 +67,11 @@ class Report:
         return self.samples / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @classmethod
-    def of(cls, statistics: dict[str, Any] | None) -> Report:
+    def of(cls, statistics: dict[str, Any] | None, web: dict[str, int] | None = None) -> Report:
         """From the counters of the core; None: nothing has run."""
         if statistics is None:
             return cls()
-        counters = dict(statistics)
+        counters = {**statistics, **{f"http_{name}": count for name, count in (web or {}).items()}}
         causes = {
             cause: counters.pop(f"waited_{cause}_s") for cause in ("reading", "cpu", "memory")
         }
@@ -115,6 +119,13 @@ class Report:
                     f"read again: {_bytes(dropped)} of shards that memory had no room for;"
                     " a smaller window, or more memory, reads them once"
                 )
+            if count("http_requests", 0):
+                lines.append(
+                    f"web servers: {count('http_requests', 0):,.0f} requests,"
+                    f" {_bytes(count('http_bytes', 0))},"
+                    f" {count('http_connections', 0):.0f} connections,"
+                    f" {count('http_retries', 0):.0f} retries"
+                )
             lines.append(
                 f"slabs: {count('slabs_allocated', 0):.0f} made,"
                 f" {count('slabs_reused', 0):.0f} reused;"
@@ -130,6 +141,18 @@ class Report:
         if len(self.errors) > 10:
             lines.append(f"  and {len(self.errors) - 10} more in report().errors")
         return "\n".join(lines)
+
+
+class WebCounters:
+    """What an engine asked of web servers since this was made."""
+
+    def __init__(self, engine: _core.Engine) -> None:
+        self._engine = engine
+        self._before = engine.http_counters()
+
+    def since_start(self) -> dict[str, int]:
+        now = self._engine.http_counters()
+        return {name: count - self._before[name] for name, count in now.items()}
 
 
 def _causes(waited_for: dict[str, float]) -> str:

@@ -72,13 +72,8 @@ std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth,
   return std::make_unique<PyEngine>(Engine::make(std::move(options)));
 }
 
-NamedValues http_status(const EngineStatus& status) {
+NamedValues http_counters(const HttpCounters& counters) {
   NamedValues dict;
-  dict["library"] = status.http.library;
-  dict["ca_file"] = text(status.http.ca_file);
-  dict["ca_source"] = status.http.ca_source;
-  dict["started"] = status.http.started;
-  const HttpCounters& counters = status.http_counters;
   dict["requests"] = counters.requests;
   dict["bytes"] = counters.bytes;
   dict["connections"] = counters.connections;
@@ -88,6 +83,15 @@ NamedValues http_status(const EngineStatus& status) {
   dict["no_answers"] = counters.no_answers;
   dict["outages"] = counters.outages;
   dict["failures"] = counters.failures;
+  return dict;
+}
+
+NamedValues http_status(const EngineStatus& status) {
+  NamedValues dict = http_counters(status.http_counters);
+  dict["library"] = status.http.library;
+  dict["ca_file"] = text(status.http.ca_file);
+  dict["ca_source"] = status.http.ca_source;
+  dict["started"] = status.http.started;
   return dict;
 }
 
@@ -114,6 +118,8 @@ void bind_engine(py::module_& module) {
            py::arg("memory_bytes"), py::arg("ranks_on_node"), py::arg("connections"),
            py::arg("retries"), py::arg("outage_s"), py::arg("ca_file"), py::arg("ca_fallback"))
       .def("status", &status)
+      .def("http_counters",
+           [](const PyEngine& engine) { return http_counters(engine.get()->http_counters()); })
       .def("is_ours", &PyEngine::is_ours)
       .def("close", [](const PyEngine& engine) {
         if (!engine.is_ours()) return;

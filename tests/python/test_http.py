@@ -269,6 +269,21 @@ def test_wrong_options_name_themselves(options: dict) -> None:
         hp.Engine(**options)
 
 
+def test_the_report_counts_what_was_asked_of_web_servers(web: Nginx, tmp_path: Path) -> None:
+    loader = hp.from_records([f"{web.url}/data.bin"], "uint32", (100,)).batch(50).loader()
+    assert sum(len(batch["data"]) for batch in loader) == 500
+    report = loader.report()
+    assert report.counters["http_requests"] >= 1
+    assert report.counters["http_bytes"] >= len(DATA)
+    assert report.counters["http_failures"] == 0
+    assert "web servers:" in str(report)
+    (tmp_path / "data.bin").write_bytes(DATA)
+    local = hp.from_records([tmp_path / "data.bin"], "uint32", (100,)).batch(50).loader()
+    next(iter(local))
+    assert local.report().counters["http_requests"] == 0
+    assert "web servers:" not in str(local.report())
+
+
 def test_info_counts_what_was_sent(web: Nginx) -> None:
     before = hp.info()["http"]
     hp.read(f"{web.url}/data.bin", 0, 1000)

@@ -53,6 +53,8 @@ class Engine {
   // The CPU workers; for prefetchers.
   virtual Scheduler& scheduler() = 0;
   virtual EngineStatus status() const = 0;
+  // Of `status` alone, for free.
+  virtual HttpCounters http_counters() const = 0;
   // Was it made by this process (and not by the parent before a fork)?
   virtual bool is_ours() const = 0;
   // Stops every prefetcher, the workers and the stores: within 2 s. Idempotent.

@@ -48,6 +48,8 @@ class EngineImpl final : public Engine {
     return status;
   }
 
+  HttpCounters http_counters() const override { return http_->counters(); }
+
   void close() override {
     if (!is_ours()) return;  // the threads are the parent's
     scheduler_.close();
