@@ -48,7 +48,10 @@ def late(options: Options) -> Row:
             run = child({"what": "stream", "urls": urls(origin.url, folder, "*.tar")[:2]})
             runs.append({"title": "stream of two shards", **run})
     good = [run for run in runs if "error" not in run]
-    lines = ["| | first batch, or stream, s | origin bytes / data | samples | peak memory above start, MiB |", "|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| | first batch, or stream, s | origin bytes / data | samples | peak above start, MiB |",
+        "|---|---|---|---|---|",
+    ]
     bars: list[Row] = []
     for title, memory in memories.items():
         mine = [run for run in good if run["title"] == title]
@@ -101,7 +104,10 @@ def closing(options: Options) -> Row:
     folder = prepare.small_shards(options.work, options.data)
     with SlowOrigin(folder, first_byte_s=0, mib_s=0, stall=True) as origin:
         run = child({"what": "closing", "urls": urls(origin.url, folder, "*.tar"), "times": 500})
-    lines = ["| close() ms, median and slowest | threads, descriptors before and after | resident growth MiB |", "|---|---|---|"]  # fmt: skip
+    lines = [
+        "| close() ms, median and slowest | threads, descriptors: before, after | growth MiB |",
+        "|---|---|---|",
+    ]
     bars: list[Row] = []
     if "error" not in run:
         lines.append(
@@ -129,7 +135,9 @@ def jpeg(options: Options) -> Row:
     for title in ("files", "nginx"):
         mine = [run for run in good if run["title"] == title]
         if mine:
-            lines.append(f"| {title} | {median(mine, 'rate'):,.0f} | {median(mine, 'cpu_ms'):.3f} |")
+            lines.append(
+                f"| {title} | {median(mine, 'rate'):,.0f} | {median(mine, 'cpu_ms'):.3f} |"
+            )
     pairs = [
         far["rate"] / near["rate"]
         for near, far in zip(runs[::2], runs[1::2], strict=True)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,9 @@ def imports(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def peak_resident() -> int:
-    for line in open("/proc/self/status"):
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
-    return 0
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
 
 
 def late(spec: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ struct TarMember {
 // base-256 sizes, v7. Reads headers only and jumps over data.
 //
 // Hostile input costs bounded memory: long names are at most 64 KiB, pax headers
-// 1 MiB, all before one member 1.5 MiB; every size is checked against the archive before it is used.
+// 1 MiB, all headers before one member 1.5 MiB; every size is checked against the
+// archive before it is used.
 class TarWalker {
  public:
   static constexpr std::uint64_t kBlock = 512;
