@@ -20,6 +20,8 @@ LINKED = {
     b"OpenSSL 3": "OpenSSL",
     b"libjpeg-turbo version": "libjpeg-turbo",
     b"nghttp2/": "nghttp2",
+    b" inflate 1.": "zlib",
+    b"libzstd": "zstd",
 }
 ALWAYS_LINKED = ("liburing", "fmt", "nlohmann/json", "xxHash", "tl::expected", "pybind11")
 

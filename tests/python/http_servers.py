@@ -61,8 +61,14 @@ def free_port() -> int:
 def make_certificates(folder: Path) -> None:
     """ca.pem, and good, expired, other-name and stranger, each with .pem and .key."""
 
-    def openssl(*arguments: object) -> None:
-        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+    def openssl(*arguments: object) -> str:
+        command = ["openssl", *map(str, arguments)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    # OpenSSL 3.0 takes a negative number of days; newer ones do not, and take dates.
+    takes_dates = "-not_after" in openssl("x509", "-help")
+    expired = ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"]
 
     def key_arguments(name: str) -> list[object]:
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
@@ -74,16 +80,16 @@ def make_certificates(folder: Path) -> None:
 
     make_ca("ca")
     make_ca("unknown-ca")
-    for name, ca, names, days in (
-        ("good", "ca", "DNS:localhost,IP:127.0.0.1", 30),
-        ("expired", "ca", "DNS:localhost,IP:127.0.0.1", -1),
-        ("other-name", "ca", "DNS:elsewhere.example", 30),
-        ("stranger", "unknown-ca", "DNS:localhost,IP:127.0.0.1", 30),
+    for name, ca, names, valid in (
+        ("good", "ca", "DNS:localhost,IP:127.0.0.1", ["-days", 30]),
+        ("expired", "ca", "DNS:localhost,IP:127.0.0.1", expired if takes_dates else ["-days", -1]),
+        ("other-name", "ca", "DNS:elsewhere.example", ["-days", 30]),
+        ("stranger", "unknown-ca", "DNS:localhost,IP:127.0.0.1", ["-days", 30]),
     ):
         openssl("req", *key_arguments(name), "-subj", f"/CN={name}", "-out", folder / "request.pem")
         (folder / "names").write_text(f"subjectAltName={names}")
         openssl("x509", "-req", "-in", folder / "request.pem", "-CA", folder / f"{ca}.pem",
-                "-CAkey", folder / f"{ca}.key", "-CAcreateserial", "-days", days, "-extfile",
+                "-CAkey", folder / f"{ca}.key", "-CAcreateserial", *valid, "-extfile",
                 folder / "names", "-out", folder / f"{name}.pem")  # fmt: skip
 
 

@@ -76,5 +76,5 @@ def test_what_is_wrong_is_said(check, changed, words) -> None:
 
 def test_the_licence_file_names_every_library() -> None:
     text = (ROOT / "LICENSE-third-party").read_text()
-    for name in (*LIBRARIES, "curl", "OpenSSL", "libjpeg-turbo", "nghttp2"):
+    for name in (*LIBRARIES, "curl", "OpenSSL", "libjpeg-turbo", "nghttp2", "zlib", "zstd"):
         assert f"\n{name} (" in text
