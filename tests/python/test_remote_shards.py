@@ -323,7 +323,7 @@ def test_an_epoch_reads_each_byte_once(serve, folder: Path) -> None:
     }
     for request in asked:
         # The version of a shard is asked for by a read of its first byte.
-        if request.stop - request.start > 1 and any(left.values()):
+        if request.method == "GET" and request.stop - request.start > 1 and any(left.values()):
             read = set(range(request.start, request.stop))
             assert read <= left[request.target], "nothing is read twice"
             left[request.target] -= read
