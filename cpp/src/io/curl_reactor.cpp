@@ -172,6 +172,9 @@ TransferResult result_of(CURLcode code, std::string_view error) {
       return TransferResult::tls_refused;
     case CURLE_OUT_OF_MEMORY:
       return TransferResult::resource_limit;
+    case CURLE_URL_MALFORMAT:  // says nothing of the host
+    case CURLE_FAILED_INIT:
+    case CURLE_BAD_FUNCTION_ARGUMENT:
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_UNSUPPORTED_PROTOCOL:  // HTTP/0.9
     case CURLE_BAD_CONTENT_ENCODING:
@@ -262,10 +265,10 @@ class CurlReactor final : public TransferLoop {
     bool busy = wait(at_most);
     busy |= run_posted();
     busy |= run_timers();
-    scan_deadlines();
     int running = 0;
     curl_multi_perform(multi_.get(), &running);
     busy |= end_transfers();
+    scan_deadlines();  // last: after a pause of the process what has come is read first
     return busy;
   }
 

@@ -119,7 +119,8 @@ Clock::Duration HostHealth::delay(Time now, unsigned spent, bool busy, bool time
     return wait;
   }
   next_tokenless_ = std::max(next_tokenless_, now) + options_.without_tokens;
-  return std::max(wait, next_tokenless_ - now);
+  // However many failed, none waits longer than the longest retry would.
+  return std::max(wait, std::min<Clock::Duration>(next_tokenless_ - now, options_.delay_max));
 }
 
 }  // namespace headpond

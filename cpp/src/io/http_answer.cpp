@@ -34,10 +34,17 @@ Failure no_ranges(std::optional<std::uint64_t> size) {
           {}};
 }
 
-// A version whose size is not said takes it from what is known.
+// What an answer does not say stays as it was known: a silent one may not loosen the version
+// that later answers are held to.
 ObjectVersion version_of(const ResponseHead& head, std::optional<std::uint64_t> size,
                          const ObjectVersion& expected) {
-  return head.version(size.value_or(expected.size));
+  ObjectVersion version = head.version(size.value_or(expected.size));
+  if (version.etag.empty() && !expected.etag.empty()) {
+    version.etag = expected.etag;
+    version.weak = expected.weak;
+  }
+  if (version.mtime_ns == 0) version.mtime_ns = expected.mtime_ns;
+  return version;
 }
 
 std::variant<BodyPlan, Failure> judge_whole(const ResponseHead& head, const Asked& asked) {
@@ -51,7 +58,8 @@ std::variant<BodyPlan, Failure> judge_whole(const ResponseHead& head, const Aske
     plan.take = plan.size.value_or(asked.bytes);
     return plan;
   }
-  const bool wanted_anyway = asked.first == 0 && plan.size && *plan.size <= asked.bytes;
+  const bool wanted_anyway =
+      asked.first == asked.before && plan.size && *plan.size <= asked.before + asked.bytes;
   if (plan.size && *plan.size > kWholeForRangeMax && !wanted_anyway) return no_ranges(plan.size);
   plan.skip = asked.first;
   plan.take = asked.bytes;

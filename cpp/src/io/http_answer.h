@@ -13,8 +13,9 @@ namespace headpond {
 struct Asked {
   std::uint64_t first = 0;
   std::uint64_t bytes = 0;
-  bool whole = false;      // asked without a range
-  ObjectVersion expected;  // of earlier answers, or of the caller
+  bool whole = false;        // asked without a range
+  ObjectVersion expected;    // of earlier answers, or of the caller
+  std::uint64_t before = 0;  // bytes before `first` that earlier attempts brought
 };
 
 // How to use the body of an answer that is right so far.

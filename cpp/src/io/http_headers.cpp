@@ -110,6 +110,8 @@ std::int64_t days_from_civil(std::int64_t year, int month, int day) {
 
 }  // namespace
 
+bool is_entity_tag(std::string_view text) { return !text.empty() && !valid_etag(text).empty(); }
+
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
   if (text.empty()) return std::nullopt;
   std::uint64_t value = 0;

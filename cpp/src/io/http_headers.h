@@ -29,6 +29,9 @@ std::optional<ContentRange> parse_content_range(std::string_view text);
 // Digits and nothing else.
 std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
+// Is it an entity tag (RFC 9110, 8.8.3), so that it can stand in a header?
+bool is_entity_tag(std::string_view text);
+
 // Seconds since 1970 of an HTTP date (RFC 9110, 5.6.7; the three forms).
 std::optional<std::int64_t> parse_http_date(std::string_view text);
 

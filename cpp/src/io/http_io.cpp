@@ -34,7 +34,8 @@ std::optional<Error> check_header(const std::string& header) {
                      "\" " + why);
   };
   const auto colon = header.find(':');
-  if (colon == std::string::npos || colon == 0) return bad("is no \"Name: value\"");
+  if (colon == std::string::npos || colon == 0)  // it may be a secret whole
+    return Error(ErrorCode::invalid_argument, "headers: one is no \"Name: value\"");
   if (std::any_of(header.begin(), header.end(),
                   [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7F; }))
     return bad("holds a line break or a control character");

@@ -184,12 +184,14 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
       request_.many_streams = true;
       return;
     }
-    if (!asked_.expected.etag.empty() && !asked_.expected.weak)
+    // A manifest's tags were checked by nobody, and this one goes into a header.
+    if (!asked_.expected.weak && is_entity_tag(asked_.expected.etag))
       request_.if_match = asked_.expected.etag;
     const bool unsized = call.request.allocate != nullptr && !call.allocated;
     if (call.got >= call.out.size()) call.got = 0;  // it all came, and was not good
     got_before_ = call.got;
     asked_.first = call.request.offset + call.got;
+    asked_.before = call.got;
     asked_.bytes = unsized ? 0 : call.out.size() - call.got;
     asked_.whole = call.got == 0 && (unsized || call.allocated ||
                                      (asked_.first == 0 && asked_.expected.size == asked_.bytes));
@@ -211,7 +213,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     failure_.reset();
     location_.clear();
     excerpt_.clear();
-    grown_.clear();
+    grown_ = {};  // its memory too
     transfer_ = owner_.loop_->start(request_, *this);
   }
 
@@ -285,6 +287,11 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
   // More came than is wanted: of a whole object, or of a server that does not stop.
   bool leave_rest() {
     if (!plan_.all || plan_.take > 0) {
+      return fail({FailureKind::wrong,
+                   Error(ErrorCode::corrupt_data, "more bytes came than the answer announced"),
+                   {}});
+    }
+    if (plan_.size && seen_ > *plan_.size) {
       return fail({FailureKind::wrong,
                    Error(ErrorCode::corrupt_data, "more bytes came than the answer announced"),
                    {}});
@@ -385,6 +392,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
     if (!allocate(grown_.size())) return false;
     std::copy(grown_.begin(), grown_.end(), call.out.begin());
     call.got = grown_.size();
+    grown_ = {};
     return true;
   }
 
@@ -396,6 +404,7 @@ class HttpAttempts::Attempt final : public AttemptState, public TransferHandler 
 
   void deliver_failure() {
     Failure failure = std::move(*failure_);
+    grown_ = {};
     // Of a wrong answer nothing is kept.
     if (growing_) call_->got = 0;
     if (failure.kind == FailureKind::wrong) call_->got = std::min(call_->got, got_before_);

@@ -139,9 +139,19 @@ std::string printable_url(std::string_view url) {
   return text;
 }
 
+// A text that is no URL may hold a password anywhere before its last "@".
+std::string printable_ruin(std::string_view text) {
+  const auto colon = text.find("://");
+  const std::string scheme =
+      colon == text.npos ? std::string() : printable(text.substr(0, colon + 3));
+  if (colon != text.npos) text.remove_prefix(colon + 3);
+  if (const auto at = text.rfind('@'); at != text.npos) text.remove_prefix(at + 1);
+  return scheme + printable(text.substr(0, text.find('?')));
+}
+
 Result<UrlParts> UrlParts::parse(std::string_view url) {
-  const auto bad = [&](const char* what) {
-    return Error(ErrorCode::invalid_argument, std::string(what) + " in " + printable_url(url));
+  const auto bad = [whole = url](const char* what) {
+    return Error(ErrorCode::invalid_argument, std::string(what) + " in " + printable_ruin(whole));
   };
   UrlParts parts;
   const auto colon = url.find("://");
@@ -178,7 +188,7 @@ std::string UrlParts::text() const {
 Result<UrlParts> redirect_target(const UrlParts& base, std::string_view location) {
   location = location.substr(0, location.find('#'));
   const auto unreadable = [&] {
-    return Error(ErrorCode::corrupt_data, "a redirect to \"" + printable_url(location) + "\"");
+    return Error(ErrorCode::corrupt_data, "a redirect to \"" + printable_ruin(location) + "\"");
   };
   if (location.empty()) return unreadable();
   const auto colon = location.find_first_of(":/?");

@@ -177,7 +177,9 @@ bool RemoteHost::may_retry(RemoteCall& call, const Failure& failure) const {
 
 void RemoteHost::retry(Call call, const Failure& failure) {
   call->fresh = !is_refusal(failure.kind);
-  if (is_no_answer(failure.kind) && health_.down()) return waiting_.push_front(std::move(call));
+  // Behind the others, so that probes go round: one object that never comes must not keep the
+  // host down for all.
+  if (is_no_answer(failure.kind) && health_.down()) return waiting_.push_back(std::move(call));
   const auto now = loop_->now();
   const auto wait = health_.delay(now, call->retries.spent, failure.kind == FailureKind::busy,
                                   failure.kind == FailureKind::timed_out, failure.retry_after_s);

@@ -182,3 +182,26 @@ TEST_CASE("a size comes from HEAD, else from one byte") {
   CHECK(size(head_of({"HTTP/1.1 416 x", "Content-Range: bytes */5"}), false) == -1);
   CHECK(size(head_of({"HTTP/1.1 404 x"}), false) == -1);
 }
+
+TEST_CASE("an answer without validators does not loosen the version that is held to") {
+  Asked asked = kAsked;
+  asked.expected = tagged("\"a\"", 1000);
+  const auto silent =
+      plan_of(head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 100-149/1000"}), asked);
+  CHECK(silent.version.etag == "\"a\"");
+  CHECK(!silent.version.weak);
+  asked.expected = silent.version;
+  CHECK(code_of_answer(
+            head_of({"HTTP/1.1 206 OK", "Content-Range: bytes 100-149/1000", "ETag: \"b\""}),
+            asked) == ErrorCode::object_changed);
+}
+
+TEST_CASE("an object wanted whole and cut is taken from its start where a server gives no ranges") {
+  Asked asked;
+  asked.first = asked.before = 10 << 20;
+  asked.bytes = 40 << 20;
+  const auto head = head_of({"HTTP/1.1 200 OK", "Content-Length: " + std::to_string(50 << 20)});
+  CHECK(plan_of(head, asked).all);
+  asked.before = 0;  // a range of it only
+  CHECK(code_of_answer(head, asked) == ErrorCode::unsupported);
+}

@@ -110,3 +110,14 @@ TEST_CASE("local addresses are recognised in every spelling") {
     CHECK_FALSE(is_local_address(other));
   }
 }
+
+TEST_CASE("what is no URL shows no password") {
+  for (const char* url :
+       {"https://user:canary@host:$PORT/d/", "https://user:c/anary@ho st/d/",
+        "https://user:ca@nary@[::g/", "user:canary@host", "https://u:canary@/x"}) {
+    const auto parsed = UrlParts::parse(url);
+    REQUIRE(!parsed);
+    INFO(parsed.error().message());
+    CHECK(parsed.error().message().find("anary") == std::string::npos);
+  }
+}
