@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -145,7 +146,7 @@ inline std::vector<Batch> drain(Prefetcher& prefetcher) {
   return batches;
 }
 
-inline const BatchField& field(const Batch& batch, const std::string& name) {
+inline const BatchField& field(const Batch& batch, std::string_view name) {
   for (const auto& candidate : batch.fields) {
     if (candidate.name == name) return candidate;
   }
