@@ -508,9 +508,10 @@ class CurlReactor final : public TransferLoop {
       return end;
     }
     end.reason = printable(error.empty() ? curl_easy_strerror(code) : error);
-    // libcurl's word for a line of more than 100 KB.
-    const bool line_too_long =
-        code == CURLE_OUT_OF_MEMORY && transfer.connected && !transfer.head_done;
+    // libcurl's word for a line of more than 100 KB; since 8.6 CURLE_TOO_LARGE, which 7.88 lacks.
+    constexpr auto kTooLarge = static_cast<CURLcode>(100);
+    const bool line_too_long = (code == CURLE_OUT_OF_MEMORY || code == kTooLarge) &&
+                               transfer.connected && !transfer.head_done;
     if (transfer.head_too_long || line_too_long) {
       end.result = TransferResult::wrong_answer;
       end.reason = "the head of the answer is longer than " +
