@@ -146,10 +146,8 @@ std::uint32_t RowReader::fill_run(Job& job, std::uint32_t field, std::uint32_t f
 // outcomes say which, and the cold ones are noted.
 bool RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t object,
                          std::uint64_t total, Work& work) const {
-  if (held_ != nullptr && held_->copy(object, work.pieces)) {
-    job.bytes_storage.fetch_add(total, std::memory_order_relaxed);
-    return true;
-  }
+  // The stream has counted these bytes when it read them.
+  if (held_ != nullptr && held_->copy(object, work.pieces)) return true;
   const Manifest& manifest = recipe_->spec().dataset->manifest();
   if (work.named != object) {
     manifest.name(object, work.name);
