@@ -108,21 +108,21 @@ class Report:
         count = self.counters.get
         if self.batches:
             lines.append(
-                f"bytes: {_bytes(count('bytes_memory', 0))} from memory,"
-                f" {_bytes(count('bytes_storage', 0))} from storage,"
-                f" {_bytes(count('bytes_batch', 0))} in batches;"
+                f"bytes: {byte_text(count('bytes_memory', 0))} from memory,"
+                f" {byte_text(count('bytes_storage', 0))} from storage,"
+                f" {byte_text(count('bytes_batch', 0))} in batches;"
                 f" workers {count('read_cpu_s', 0):.2f} s reading,"
                 f" {count('decode_cpu_s', 0):.2f} s decoding"
             )
             if dropped := count("bytes_dropped", 0):
                 lines.append(
-                    f"read again: {_bytes(dropped)} of shards that memory had no room for;"
+                    f"read again: {byte_text(dropped)} of shards that memory had no room for;"
                     " a smaller window, or more memory, reads them once"
                 )
             if count("http_requests", 0):
                 lines.append(
                     f"web servers: {count('http_requests', 0):,.0f} requests,"
-                    f" {_bytes(count('http_bytes', 0))},"
+                    f" {byte_text(count('http_bytes', 0))},"
                     f" {count('http_connections', 0):.0f} connections,"
                     f" {count('http_retries', 0):.0f} retries"
                 )
@@ -160,7 +160,8 @@ def _causes(waited_for: dict[str, float]) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _bytes(count: float) -> str:
+def byte_text(count: float) -> str:
+    """``1.5 MB`` and such."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "format/store_reading.h"
 
 namespace headpond {
 
@@ -45,12 +46,6 @@ bool has_bytes(const Extent& extent) {
   return extent.object != Extent::kValue && extent.object != Extent::kMissing;
 }
 
-std::string uri_of(const Manifest& manifest, std::uint32_t object) {
-  std::string name;
-  manifest.name(object, name);
-  return manifest.root().join(name).to_string();
-}
-
 }  // namespace
 
 ObjectVersion Dataset::version(std::uint32_t object) const {
@@ -84,7 +79,7 @@ Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
     const Extent extent = extent_of(format(), index, field);
     if (!has_bytes(extent)) continue;
     ranges.push_back(
-        {uri_of(manifest(), extent.object), {extent.offset, extent.offset + extent.size}});
+        {object_uri(manifest(), extent.object), {extent.offset, extent.offset + extent.size}});
   }
   return ranges;
 }
@@ -119,7 +114,7 @@ Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::siz
     const Extent extent = extent_of(format(), index, i);
     if (has_bytes(extent)) {
       error = std::move(error)
-                  .at_uri(uri_of(manifest(), extent.object))
+                  .at_uri(object_uri(manifest(), extent.object))
                   .at_range({extent.offset, extent.offset + extent.size});
       break;
     }

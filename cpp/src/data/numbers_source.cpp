@@ -16,12 +16,6 @@ bool has_npy_suffix(std::string_view name) {
   return suffix == ".npy";
 }
 
-std::string object_uri(const Manifest& manifest, std::uint64_t index) {
-  std::string name;
-  manifest.name(index, name);
-  return manifest.root().join(name).to_string();
-}
-
 std::string describe(const StoredType& type) {
   return (type.swapped ? "big-endian " : "") + std::string(name_of(type.dtype));
 }

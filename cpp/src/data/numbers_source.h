@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "format/npy.h"
+#include "format/store_reading.h"
 #include "headpond/dataset.h"
 
 namespace headpond {
@@ -18,8 +19,5 @@ Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::u
 
 // "big-endian uint16"
 std::string describe(const StoredType& type);
-
-// The URI of object `index`, for messages.
-std::string object_uri(const Manifest& manifest, std::uint64_t index);
 
 }  // namespace headpond

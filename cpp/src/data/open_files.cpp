@@ -70,10 +70,6 @@ Labels find_labels(const Manifest& manifest) {
   return labels;
 }
 
-std::string count_of(std::uint64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 Error flat_folder(const Manifest& manifest) {
   return Error(ErrorCode::invalid_argument, "the " + count_of(manifest.size(), "file") +
                                                 " here lie in no class folder: pass label=None for "

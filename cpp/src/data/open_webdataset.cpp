@@ -9,7 +9,6 @@
 #include "base/cpus.h"
 #include "base/thread.h"
 #include "data/arguments.h"
-#include "data/numbers_source.h"
 #include "data/source.h"
 #include "format/formats.h"
 #include "format/store_reading.h"
@@ -193,10 +192,6 @@ Result<void> index_shard(const Dataset& dataset, Store& store, std::uint64_t sha
     known = *advanced;
   }
   return {};
-}
-
-std::string count_of(std::uint64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 std::string describe(const TarSkipped& skipped) {

@@ -469,6 +469,10 @@ Result<std::shared_ptr<const Manifest>> list_places(const Source& source,
 
 }  // namespace
 
+std::string count_of(std::uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string describe_suffixes(const std::vector<ObjectInfo>& objects) {
   if (objects.empty()) return "nothing";
   std::map<std::string, std::uint64_t> counts;

@@ -41,6 +41,9 @@ Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source,
 Result<std::shared_ptr<const Manifest>> filter_manifest(
     const Manifest& manifest, const std::function<bool(std::string_view)>& keep);
 
+// "1 shard", "2 shards".
+std::string count_of(std::uint64_t count, const std::string& what);
+
 // ".jpg (5), .txt (1)" of names, for messages; the most frequent first.
 std::string describe_suffixes(const std::vector<ObjectInfo>& objects);
 

@@ -18,4 +18,10 @@ Result<void> read_exactly(Store& store, std::string_view object, const ObjectVer
   return {};
 }
 
+std::string object_uri(const Manifest& manifest, std::uint64_t index) {
+  std::string name;
+  manifest.name(index, name);
+  return manifest.root().join(name).to_string();
+}
+
 }  // namespace headpond

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "headpond/manifest.h"
 #include "headpond/store.h"
 
 namespace headpond {
@@ -12,5 +14,8 @@ namespace headpond {
 // Errors: as Store::read; corrupt_data when the object ends before.
 Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
                           std::uint64_t offset, std::span<std::byte> out);
+
+// The URI of object `index`, for messages and keys.
+std::string object_uri(const Manifest& manifest, std::uint64_t index);
 
 }  // namespace headpond

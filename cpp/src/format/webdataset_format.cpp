@@ -6,6 +6,7 @@
 
 #include "format/formats.h"
 #include "format/shard_lookup.h"
+#include "format/store_reading.h"
 #include "format/tar_index.h"
 #include "format/tar_index_folder.h"
 
@@ -141,7 +142,7 @@ class WebDatasetFormat final : public Format, public Shards {
   }
   Result<std::unique_ptr<ShardIndexing>> index(std::uint64_t shard, const ObjectVersion& version,
                                                ShardIndexing::Read read) const override {
-    const std::string uri = uri_of(shard);
+    const std::string uri = object_uri(*manifest_, shard);
     auto kept = folder_->find(uri, version);
     if (kept && *kept) {
       add(shard, *std::move(kept), version);
@@ -171,12 +172,6 @@ class WebDatasetFormat final : public Format, public Shards {
   static ShardLookup::Place place_of(const ShardLookup* all, std::uint64_t sample) {
     if ((sample & kByShard) == 0) return all->find(sample);
     return {static_cast<std::uint32_t>((sample & ~kByShard) >> 32), sample & 0xFFFFFFFF};
-  }
-
-  std::string uri_of(std::uint64_t shard) const {
-    std::string name;
-    manifest_->name(shard, name);
-    return manifest_->root().join(name).to_string();
   }
 
   Extent find_field(const ShardLookup::Place& place, std::uint32_t field) const {

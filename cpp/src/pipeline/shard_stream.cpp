@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "format/store_reading.h"
+
 namespace headpond {
 namespace {
 
@@ -85,8 +87,7 @@ void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::Gr
   const auto number = shards_.shard_number();
   planned_ = std::make_shared<ShardOrder>(sampler, number, epoch, from);
   auto order = std::make_shared<ShardOrder>(sampler, number, epoch, from);
-  std::deque<std::shared_ptr<Entry>> entries;  // let go after the lock
-  std::deque<std::shared_ptr<Group>> groups;
+  rest();
   StopSource before;
   {
     const std::lock_guard lock(mutex_);
@@ -95,8 +96,6 @@ void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::Gr
     hold_from_slot_ = group.first_shard;
     present_ = wanted_stop_ = group.cursor;
     base_slot_ = from.first_shard;
-    entries.swap(entries_);
-    groups.swap(groups_);
     starving_ = false;
     cancelled_ = false;
     stop_ = StopSource();
@@ -333,16 +332,10 @@ void ShardStream::ask_version(Lock& lock, const std::shared_ptr<Entry>& entry) {
   setup_.store->read({&request, 1});
 }
 
-std::string ShardStream::uri_of(const Entry& entry) const {
-  std::string name;
-  setup_.dataset->manifest().name(entry.shard, name);
-  return setup_.dataset->manifest().root().join(name).to_string();
-}
-
 void ShardStream::fail(Entry& entry, Error error) {
   if (entry.state == Entry::State::failed) return;
   entry.state = Entry::State::failed;
-  entry.error = std::move(error).at_uri(uri_of(entry));
+  entry.error = std::move(error).at_uri(object_uri(setup_.dataset->manifest(), entry.shard));
 }
 
 // Its version is known: what is there to be done?
@@ -606,7 +599,7 @@ std::string ShardStream::describe() const {
   const std::lock_guard lock(mutex_);
   for (const auto& entry : entries_) {
     if (entry->state == Entry::State::done) continue;
-    std::string text = "shard " + uri_of(*entry);
+    std::string text = "shard " + object_uri(setup_.dataset->manifest(), entry->shard);
     if (entry->bytes == nullptr) return text + " is asked for its size";
     return text + ": " + std::to_string(entry->there) + " of " +
            std::to_string(entry->bytes->block_count()) + " blocks have arrived";

@@ -98,7 +98,6 @@ class ShardStream {
   bool is_stuck() const;
   Issued read_block(Lock& lock, const std::shared_ptr<Entry>& entry);
   std::optional<std::vector<ByteBudget::Credit>> take_credits(std::uint64_t bytes, bool must);
-  std::string uri_of(const Entry& entry) const;
   void fail(Entry& entry, Error error);
   void arrived(std::shared_ptr<Entry> entry, std::uint64_t block, std::shared_ptr<Slab> memory,
                std::vector<ByteBudget::Credit> credits, Result<ReadOutcome> outcome);

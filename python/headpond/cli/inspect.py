@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headpond.report import byte_text
+
 if TYPE_CHECKING:
     import headpond as hp
     from headpond.cli._source import Place
@@ -170,7 +172,7 @@ def _text(found: dict[str, Any]) -> str:
     objects = {"webdataset": "shards"}.get(found["kind"], "files")
     lines = [
         f"{found['samples']:,} samples in {found['objects']:,} {objects},"
-        f" {_bytes(found['bytes'])} ({found['kind']})"
+        f" {byte_text(found['bytes'])} ({found['kind']})"
     ]
     for spec in found["fields"]:
         shape = "" if spec["shape"] is None else f" {list(spec['shape'])}"
@@ -178,8 +180,8 @@ def _text(found: dict[str, Any]) -> str:
         if spec["bytes"]:
             sizes = spec["bytes"]
             line += (
-                f"  {_bytes(sizes['least'])} to {_bytes(sizes['most'])},"
-                f" {_bytes(sizes['mean'])} on average"
+                f"  {byte_text(sizes['least'])} to {byte_text(sizes['most'])},"
+                f" {byte_text(sizes['mean'])} on average"
             )
         lines.append(line)
     if found["classes"]:
@@ -196,11 +198,3 @@ def _text(found: dict[str, Any]) -> str:
         lines.append(f'{sheet["tiles"]} pictures of "{sheet["field"]}" on {sheet["file"]}')
         lines += [f"  broken: {line}" for line in sheet["broken"]]
     return "\n".join(lines)
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
