@@ -25,7 +25,12 @@ class FaultyStore final : public WrappedStore {
   // The same of reads that touch `range`.
   void fail_in(std::string object, ByteRange range, Error error, std::size_t times = kAlways) {
     const std::lock_guard lock(mutex_);
-    faults_.insert_or_assign(std::move(object), Fault{std::move(error), times, range});
+    faults_.insert_or_assign(std::move(object), Fault{std::move(error), times, range, std::nullopt});
+  }
+  // The same of every read of more than `bytes`.
+  void fail_longer(std::string object, std::uint64_t bytes, Error error) {
+    const std::lock_guard lock(mutex_);
+    faults_.insert_or_assign(std::move(object), Fault{std::move(error), kAlways, kEverywhere, bytes});
   }
   void heal(const std::string& object) {
     const std::lock_guard lock(mutex_);
@@ -66,6 +71,7 @@ class FaultyStore final : public WrappedStore {
     Error error;
     std::size_t left;
     ByteRange range;
+    std::optional<std::uint64_t> longer_than;
   };
 
   std::optional<Error> take(std::string_view object, const ByteRange& range) {
@@ -75,6 +81,8 @@ class FaultyStore final : public WrappedStore {
     const ByteRange& bad = found->second.range;
     const bool apart = range.start >= bad.stop || range.stop <= bad.start;
     if (bad != kEverywhere && apart) return std::nullopt;
+    const auto& longer_than = found->second.longer_than;
+    if (longer_than && (range == kEverywhere || range.size() <= *longer_than)) return std::nullopt;
     if (found->second.left != kAlways) --found->second.left;
     ++failures_;
     return found->second.error;
