@@ -195,3 +195,17 @@ def evict(path: Path) -> str:
     except OSError:
         return "data"
     return "all"
+
+
+def web_objects(work: Path) -> Path:
+    """What `limit_http` asks for: 4 objects of 64 MiB, 10,000 of 100 KiB; random bytes."""
+    folder = work / "web"
+    if complete(folder):
+        return folder
+    fresh(folder)
+    random = np.random.default_rng(5)
+    for i in range(4):
+        (folder / f"t{i:05d}").write_bytes(random.bytes(64 << 20))
+    for i in range(10_000):
+        (folder / f"o{i:05d}").write_bytes(random.bytes(100 << 10))
+    return finish(folder)

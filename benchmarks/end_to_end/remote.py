@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import prepare
-from runner import Options
+from runner import HERE, Options, run_program
 from servers import SlowOrigin, nginx
 from special import Row, bar, child, milliseconds
 
@@ -126,7 +129,7 @@ def jpeg(options: Options) -> Row:
     folder = prepare.shards(options.work, options.data)
     prepare.read_through(folder)
     runs: list[Row] = []
-    with nginx(folder) as base:
+    with nginx(folder) as (base, _):
         for _ in range(options.rounds):
             for title, source in (("files", str(folder)), ("nginx", urls(base, folder, "*.tar"))):
                 runs.append({"title": title, **child({"what": "jpeg", "source": source})})
@@ -151,4 +154,94 @@ def jpeg(options: Options) -> Row:
     return result("http-jpeg", title, runs, lines, bars)
 
 
-REMOTE = {"http-late": late, "http-latency": latency, "http-close": closing, "http-jpeg": jpeg}
+# --- the store alone, beside a bare libcurl program and other clients -----------------------------
+
+READS = {
+    "4 MiB ranges": {"what": "ranges", "objects": 4, "bytes": 64 << 20, "range": 4 << 20},
+    "objects of 100 KiB": {"what": "objects", "objects": 10_000, "bytes": 100 << 10},
+}
+STORES = ("libcurl", "headpond", "obstore", "tensorstore")
+
+
+def store_run(options: Options, client: str, reads: Row, base: str, ca: str) -> Row:
+    if client in ("libcurl", "headpond"):
+        words = {**reads, "root": base, "in-flight": 16} | ({"ca": ca} if ca else {})
+        arguments = [str(part) for name, value in words.items() for part in (f"--{name}", value)]
+        program = "limit_http" if client == "libcurl" else "micro_http_store"
+        return run_program(options, program, tuple(arguments))
+    spec = json.dumps({**reads, "client": client, "root": base, "in_flight": 16})
+    command = [sys.executable, str(HERE / "object_clients.py"), spec]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        return {"error": (done.stderr or done.stdout).strip().splitlines()[-1:]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def stores(options: Options) -> Row:
+    """CPU and rate of the http store for what other clients read from the same nginx."""
+    folder = prepare.web_objects(options.work)
+    prepare.read_through(folder)
+    runs: list[Row] = []
+    for tls in (False, True):
+        with nginx(folder, tls=tls) as (base, ca):
+            for round_ in range(options.rounds):
+                for what, reads in READS.items():
+                    for client in STORES[round_ % 2 :] + STORES[: round_ % 2]:
+                        skipped = client == "tensorstore" and reads["what"] == "ranges"
+                        if skipped or (tls and client not in ("libcurl", "headpond")):
+                            continue  # its Python interface has no ranges; their CA files differ
+                        run = store_run(options, client, reads, base, ca)
+                        key = {"what": what, "tls": tls, "client": client, "round": round_}
+                        runs.append({**key, **run})
+    good = [run for run in runs if "error" not in run]
+
+    def ratios(what: str, tls: bool, client: str, measure: str) -> float:
+        pairs: dict[int, dict[str, float]] = {}
+        for run in good:
+            if (run["what"], run["tls"]) == (what, tls) and run["client"] in ("headpond", client):
+                pairs.setdefault(run["round"], {})[run["client"]] = run[measure]
+        return statistics.median(p["headpond"] / p[client] for p in pairs.values() if len(p) == 2)
+
+    lines = ["| read | client | CPU s/GB | requests/s |", "|---|---|---|---|"]
+    bars: list[Row] = []
+    for tls in (False, True):
+        for what in READS:
+            for client in STORES:
+                mine = [
+                    r for r in good if (r["what"], r["tls"], r["client"]) == (what, tls, client)
+                ]
+                if not mine:
+                    continue
+                cpu = statistics.median(r["cpu_s"] / r["bytes"] * 1e9 for r in mine)
+                rate = statistics.median(r["items"] / r["wall_s"] for r in mine)
+                lines.append(
+                    f"| {what}{', TLS 1.3' if tls else ''} | {client} | {cpu:.3f} | {rate:,.0f} |"
+                )
+    for what, tls, client, measure, most in (
+        ("4 MiB ranges", False, "libcurl", "cpu_s", 1.25),
+        ("4 MiB ranges", False, "libcurl", "wall_s", 1 / 0.9),
+        ("objects of 100 KiB", False, "libcurl", "cpu_s", 1.6),
+        ("objects of 100 KiB", False, "obstore", "cpu_s", 1.0),
+        ("objects of 100 KiB", False, "tensorstore", "cpu_s", 1.0),
+        ("objects of 100 KiB", False, "libcurl", "wall_s", 1 / 0.9),
+        ("objects of 100 KiB", False, "obstore", "wall_s", 1 / 0.9),
+        ("objects of 100 KiB", False, "tensorstore", "wall_s", 1 / 0.9),
+        ("4 MiB ranges", True, "libcurl", "cpu_s", 1.15),
+        ("objects of 100 KiB", True, "libcurl", "cpu_s", 1.15),
+    ):
+        ratio = ratios(what, tls, client, measure)
+        name = "CPU" if measure == "cpu_s" else "time"
+        text = f"{what}{', TLS' if tls else ''}: {name} <= {most:.2f}x {client}"
+        bars.append(bar(text, ratio, ratio <= most))
+    return result(
+        "http-store", "the http store beside other clients, nginx, 16 in flight", runs, lines, bars
+    )
+
+
+REMOTE = {
+    "http-store": stores,
+    "http-late": late,
+    "http-latency": latency,
+    "http-close": closing,
+    "http-jpeg": jpeg,
+}

@@ -22,7 +22,7 @@ http {{
   access_log off; sendfile on; keepalive_requests 10000000;
   client_body_temp_path {home}/a; proxy_temp_path {home}/b; fastcgi_temp_path {home}/c;
   uwsgi_temp_path {home}/d; scgi_temp_path {home}/e;
-  server {{ listen 127.0.0.1:{port}; root {root}; }}
+  server {{ listen 127.0.0.1:{port}{tls}; root {root}; }}
 }}
 """
 
@@ -33,21 +33,39 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def certificate(home: Path) -> Path:
+    """A certificate for 127.0.0.1 that is its own CA; its key lies beside it."""
+    path = home / "cert.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=b"
+    )
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(home / "key.pem"), "-out", str(path)]
+    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
+    return path
+
+
 @contextlib.contextmanager
-def nginx(root: Path) -> Iterator[str]:
-    """The URL of `root`, while it runs."""
+def nginx(root: Path, *, tls: bool = False) -> Iterator[tuple[str, str]]:
+    """The URL of `root` while it runs, and the CA file to trust (empty without TLS 1.3)."""
     program = shutil.which("nginx") or "/usr/sbin/nginx"
-    with tempfile.TemporaryDirectory() as home:
-        port = free_port()
-        config = Path(home) / "nginx.conf"
-        config.write_text(_CONFIG.format(home=home, port=port, root=root.resolve()))
-        server = subprocess.Popen([program, "-p", home, "-c", str(config)])
+    with tempfile.TemporaryDirectory() as folder:
+        home, port = Path(folder), free_port()
+        ca = certificate(home) if tls else None
+        secure = (
+            f" ssl; ssl_certificate {ca}; ssl_certificate_key {home}/key.pem; ssl_protocols TLSv1.3"
+        )
+        config = home / "nginx.conf"
+        config.write_text(
+            _CONFIG.format(home=home, port=port, root=root.resolve(), tls=secure if tls else "")
+        )
+        server = subprocess.Popen([program, "-p", folder, "-c", str(config)])
         try:
             for _ in range(1000):
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                     break
                 time.sleep(0.01)
-            yield f"http://127.0.0.1:{port}"
+            yield f"http{'s' if tls else ''}://127.0.0.1:{port}", str(ca or "")
         finally:
             server.terminate()
             server.wait()
