@@ -1,4 +1,4 @@
-"""Other clients of a web server, reading what `limit_http` reads: `object_clients.py SPEC`, one line of JSON."""
+"""Other clients of a web server, reading what `limit_http` reads: one line of JSON for a SPEC."""
 
 from __future__ import annotations
 
