@@ -1,24 +1,14 @@
 #pragma once
 
-#include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
+#include "headpond/digest.h"
+
 namespace headpond {
-
-// A 128-bit digest (XXH3-128): identity, not security. Printed as 32 hex digits.
-struct Digest {
-  std::uint64_t high = 0;
-  std::uint64_t low = 0;
-
-  std::string hex() const;
-  auto operator<=>(const Digest&) const = default;
-};
 
 Digest digest(std::span<const std::byte> bytes);
 Digest digest(std::string_view text);
@@ -42,7 +32,9 @@ class DigestBuilder {
 };
 
 // CRC32C (Castagnoli), as iSCSI and the on-disk formats use it; `seed` continues
-// an earlier result. SSE 4.2 where the CPU has it.
+// an earlier result. SSE 4.2 and PCLMUL where the CPU has them.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+// The same without them.
+std::uint32_t crc32c_plain(std::span<const std::byte> bytes, std::uint32_t seed = 0);
 
 }  // namespace headpond

@@ -90,6 +90,8 @@ ErrorCode code_of(int error_number) {
     case ENOMEM:
     case EAGAIN:
     case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
       return ErrorCode::resource_limit;
     case ESTALE:
       return ErrorCode::object_changed;

@@ -27,6 +27,25 @@ TEST_CASE("digest: known answers") {
   CHECK(crc32c(whole.subspan(5), crc32c(whole.first(5))) == crc32c(whole));
 }
 
+TEST_CASE("crc32c: with and without vector instructions, any length, place and seed give one sum") {
+  std::vector<std::byte> bytes(10'000);
+  std::uint32_t state = 1;
+  for (auto& byte : bytes) byte = static_cast<std::byte>((state = state * 1664525u + 1) >> 24);
+  const auto all = std::span<const std::byte>(bytes);
+  // Every length up to a few of the short parts, then around the long ones.
+  for (std::size_t size = 0; size < 1200; ++size) {
+    const auto part = all.subspan(size % 9, size);
+    CHECK(crc32c(part, state) == crc32c_plain(part, state));
+    state = state * 1664525u + 1013904223u;
+  }
+  for (const std::size_t size : {4072u, 4079u, 4080u, 4081u, 4095u, 4096u, 4097u, 8160u, 9999u}) {
+    for (const std::uint32_t seed : {0u, 1u, 0x80000000u, 0xFFFFFFFFu, state}) {
+      CHECK(crc32c(all.first(size), seed) == crc32c_plain(all.first(size), seed));
+      CHECK(crc32c(all.subspan(size), crc32c(all.first(size), seed)) == crc32c_plain(all, seed));
+    }
+  }
+}
+
 TEST_CASE("DigestBuilder: where parts are cut matters") {
   CHECK(DigestBuilder().add("ab").add("c").finish() != DigestBuilder().add("a").add("bc").finish());
 }

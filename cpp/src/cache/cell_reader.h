@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "cache/block_format.h"
+#include "cache/cache_ops.h"
+#include "headpond/block.h"
+#include "headpond/result.h"
+#include "headpond/store.h"
+
+namespace headpond {
+
+// A file that holds a block's payload, and the sums of its cells: 0 where a cell is not there.
+struct CellFile {
+  CacheOps& ops;
+  int fd;
+  const BlockKey& key;
+  const BlockLayout& layout;
+  std::span<const std::uint32_t> sums;
+};
+
+// What became of pieces: `filled` leading ones hold checked bytes. Then either all did, or the
+// next one is not in memory (Wait::never), or it failed.
+struct CellsRead {
+  std::size_t filled = 0;
+  bool wrong = false;  // a cell does not match its sum, or the file ends before it
+  int error = 0;       // -errno of preadv
+};
+
+// Reads pieces that lie within the payload, each straight into its memory; what the cells at their
+// ends hold besides goes into a scratch. Pieces that lie one behind the other are read together.
+CellsRead read_cells(const CellFile& file, std::span<const Piece> pieces, Wait wait);
+
+// Whether every piece lies within the payload.
+bool within(std::span<const Piece> pieces, const BlockLayout& layout);
+
+// Reads cells [first, stop) and calls `each` with each one and whether it matches its sum.
+// 0 or -errno of preadv.
+int check_cells(const CellFile& file, std::uint64_t first, std::uint64_t stop,
+                const std::function<void(std::uint64_t cell, bool matches)>& each);
+
+}  // namespace headpond
