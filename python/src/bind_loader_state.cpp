@@ -14,7 +14,7 @@ OrderIdentity make_order(std::string fingerprint, std::string size_digest, const
                          std::uint64_t augmentation_seed) {
   OrderIdentity order;
   order.fingerprint = std::move(fingerprint);
-  if (sampler.size() != Format::kUnknownSize) order.n = sampler.size();
+  if (sampler.size_is_known()) order.n = sampler.size();
   order.size_digest = std::move(size_digest);
   order.seed = sampler.seed();
   order.augmentation_seed = augmentation_seed;
@@ -35,7 +35,7 @@ std::string state_json(const OrderIdentity& order, const Sampler& sampler, std::
   state.epoch = epoch;
   state.cursor = cursor;
   state.pass_step = pass_step;
-  if (sampler.size() == Format::kUnknownSize) {
+  if (!sampler.size_is_known()) {
     state.group = {group.first, group.second};
   } else if (sampler.mode() == ShuffleMode::window && cursor < sampler.size()) {
     state.group = sampler.group_at(epoch, cursor);

@@ -48,8 +48,7 @@ void bind_sampler(py::module_& module) {
       .def(py::init(&make_sampler), py::arg("mode"), py::arg("n"), py::arg("seed") = 0,
            py::arg("window") = 0, py::arg("shard_counts") = std::vector<std::uint64_t>())
       .def_property_readonly("size", &Sampler::size)
-      .def_property_readonly("size_is_known",
-                             [](const Sampler& s) { return s.size() != Format::kUnknownSize; })
+      .def_property_readonly("size_is_known", &Sampler::size_is_known)
       .def_property_readonly("mode",
                              [](const Sampler& s) { return std::string(name_of(s.mode())); })
       .def_property_readonly("seed", &Sampler::seed)

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "headpond/store.h"
 
 namespace headpond {
+
+// `sample 812 (key "a/b")`, or without a number that is not known.
+std::string sample_name(std::optional<std::uint64_t> number, std::string_view key);
 
 struct SampleRange {
   std::string uri;
@@ -72,6 +76,8 @@ class Dataset {
   // counts are known.
   std::optional<std::uint64_t> number_of(std::uint64_t sample) const;
 
+  // `sample 812 (key "a/b")`; for messages.
+  std::string name_of(std::uint64_t sample) const;
   // "sample 812 (key "a/b") of URI[a, b)" put before `error`. Field: the one that failed.
   Error describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const;
 

@@ -43,10 +43,12 @@ class Sampler {
                         std::uint64_t window);
 
   // The same where the counts of shards are still to come: its order is a ShardOrder that
-  // grows. size() is Format::kUnknownSize.
+  // grows.
   static Sampler window_of_unknown(std::uint64_t seed, std::uint64_t window);
 
+  // Format::kUnknownSize while it is not known.
   std::uint64_t size() const { return n_; }
+  bool size_is_known() const;
   std::uint64_t seed() const { return seed_; }
   ShuffleMode mode() const { return mode_; }
   std::uint64_t window_samples() const { return window_; }

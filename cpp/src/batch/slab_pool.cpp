@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <map>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -122,10 +123,14 @@ struct SlabPool::State {
     return capacity < kOwnMapping ? cut(capacity) : map(capacity);
   }
 
-  void give_back(Region region) {
+  // In a destructor: without memory for the list's entry the region is not kept.
+  void give_back(Region region) noexcept {
     const std::lock_guard lock(mutex);
     const auto capacity = region.capacity;
-    free.emplace(capacity, std::move(region));
+    try {
+      free.emplace(capacity, std::move(region));
+    } catch (const std::bad_alloc&) {
+    }
   }
 
  private:

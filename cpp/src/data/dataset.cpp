@@ -7,6 +7,11 @@
 
 namespace headpond {
 
+std::string sample_name(std::optional<std::uint64_t> number, std::string_view key) {
+  return "sample " + (number ? std::to_string(*number) + " " : "") + "(key \"" + std::string(key) +
+         "\")";
+}
+
 Dataset::Dataset(Parts parts) : parts_(std::move(parts)) {
   const auto& digests = parts_.manifest->digests();
   fingerprint_ = DigestBuilder()
@@ -103,6 +108,10 @@ std::optional<std::uint64_t> Dataset::number_of(std::uint64_t sample) const {
   return number;
 }
 
+std::string Dataset::name_of(std::uint64_t sample) const {
+  return sample_name(number_of(sample), key(sample));
+}
+
 Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::size_t> field) const {
   const bool by_shard = is_by_shard(index);
   if (const auto number = number_of(index); by_shard && number)
@@ -120,9 +129,8 @@ Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::siz
     }
     if (field) break;
   }
-  if (by_shard) return std::move(error).in("sample (key \"" + key(index) + "\")");
-  return std::move(error).at_sample(index).in("sample " + std::to_string(index) + " (key \"" +
-                                              key(index) + "\")");
+  if (!by_shard) error = std::move(error).at_sample(index);
+  return std::move(error).in(name_of(index));
 }
 
 }  // namespace headpond

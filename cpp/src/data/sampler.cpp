@@ -63,6 +63,8 @@ Sampler Sampler::window_of_unknown(std::uint64_t seed, std::uint64_t window) {
   return sampler;
 }
 
+bool Sampler::size_is_known() const { return n_ != Format::kUnknownSize; }
+
 std::shared_ptr<const EpochOrder> Sampler::order(std::uint64_t epoch) const {
   if (mode_ == ShuffleMode::window) return shard_order(epoch);
   if (mode_ == ShuffleMode::full && n_ > 0) {

@@ -1,15 +1,13 @@
 #include "data/source.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <filesystem>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
-#include "base/thread.h"
 #include "data/glob.h"
+#include "data/places.h"
+#include "data/store_questions.h"
 
 namespace headpond {
 namespace {
@@ -36,114 +34,6 @@ bool ends_with_ignoring_case(std::string_view text, std::string_view suffix) {
   return std::equal(
       suffix.begin(), suffix.end(), text.end() - static_cast<std::ptrdiff_t>(suffix.size()),
       [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
-}
-
-// Collects the pages of a listing that runs on the store's thread, while the calling
-// thread reports progress and may give up.
-class PageCollector {
- public:
-  void add(Result<std::vector<ObjectInfo>> page) {
-    const std::lock_guard lock(mutex_);
-    if (!page) {
-      error_ = std::move(page).error();
-    } else if (page->empty()) {
-      ended_ = true;
-    } else {
-      objects_.insert(objects_.end(), std::make_move_iterator(page->begin()),
-                      std::make_move_iterator(page->end()));
-    }
-    changed_.notify_all();
-  }
-
-  Result<std::vector<ObjectInfo>> wait(OpenContext& context, StopSource& stop) {
-    std::unique_lock lock(mutex_);
-    bool wanted = true;
-    while (!ended_ && !error_) {
-      // Wakes now and then although nothing came, so that the caller can give up.
-      changed_.wait_for(lock, std::chrono::milliseconds(100));
-      if (!context.progress || !wanted) continue;
-      const auto count = objects_.size();
-      lock.unlock();
-      wanted = context.progress("listing", count, 0);
-      if (!wanted) stop.request_stop();
-      lock.lock();
-    }
-    if (!wanted) return Error(ErrorCode::cancelled, "listing was stopped");
-    if (error_) return *std::move(error_);
-    return std::move(objects_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<ObjectInfo> objects_;
-  std::optional<Error> error_;
-  bool ended_ = false;
-};
-
-Result<std::vector<ObjectInfo>> list_objects(Store& store, ListRequest request,
-                                             OpenContext& context) {
-  auto collector = std::make_shared<PageCollector>();
-  StopSource stop;
-  request.skip_hidden = true;
-  request.stop = stop.get_token();
-  request.page = [collector](Result<std::vector<ObjectInfo>> page) {
-    collector->add(std::move(page));
-  };
-  // A store may list on the thread that asks; this one reports progress meanwhile.
-  Thread thread;
-  if (context.progress) {
-    auto shared = std::make_shared<ListRequest>(std::move(request));
-    auto started =
-        Thread::start({"hp-list", 0}, [&store, shared] { store.list(std::move(*shared)); });
-    if (!started) return std::move(started).error();
-    thread = *std::move(started);
-  } else {
-    store.list(std::move(request));
-  }
-  return collector->wait(context, stop);
-}
-
-// Local paths are made absolute, so that a later chdir changes nothing; "//" and
-// "/./" go. ".." stays: behind a symlink it is not what the text says.
-Result<Uri> parse_place(std::string_view text) {
-  auto uri = Uri::parse(text);
-  if (!uri) return uri;
-  if (uri->scheme != "file") {
-    if (uri->path.empty()) uri->path = "/";  // "https://host"
-    return uri;
-  }
-  std::string whole = uri->path;
-  if (!whole.starts_with('/')) {
-    std::error_code error;
-    const auto here = std::filesystem::current_path(error);
-    if (error) return system_error(error.value(), "asking for the working directory");
-    whole = here.string() + "/" + whole;
-  }
-  std::string clean;
-  for (std::size_t at = 0; at < whole.size();) {
-    const auto stop = std::min(whole.find('/', at), whole.size());
-    const std::string_view part = std::string_view(whole).substr(at, stop - at);
-    if (!part.empty() && part != ".") clean.append("/").append(part);
-    at = stop + 1;
-  }
-  const bool directory = whole.ends_with('/') || whole.ends_with("/.");
-  if (clean.empty() || directory) clean += '/';
-  uri->path = clean;
-  return uri;
-}
-
-Uri with_path(const Uri& uri, std::string_view path) {
-  Uri changed = uri;
-  changed.path = path;
-  return changed;
-}
-
-// "/a/b" to "/a" and "b"; a root keeps its slash.
-std::pair<std::string, std::string> split_last(const std::string& path) {
-  const auto slash = path.rfind('/');
-  if (slash == std::string::npos) return {"", path};
-  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
 Result<Found> list_directory(const Uri& directory, const Search& search, OpenContext& context) {
@@ -242,92 +132,6 @@ Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, cons
   return std::optional<Found>(*std::move(found));
 }
 
-std::string common_directory(const std::string& a, const std::string& b) {
-  std::size_t same = 0;  // ends after a whole part
-  std::size_t at = 0;
-  for (; at < a.size() && at < b.size() && a[at] == b[at]; ++at) {
-    if (a[at] == '/') same = at;
-  }
-  const bool a_ends = at == a.size() && (at == b.size() || b[at] == '/' || a.ends_with('/'));
-  const bool b_ends = at == b.size() && at < a.size() && (a[at] == '/' || b.ends_with('/'));
-  if (a_ends) return a;
-  if (b_ends) return b;
-  return same == 0 && a.starts_with('/') ? "/" : a.substr(0, same);
-}
-
-Result<void> check_one_store(const std::vector<Uri>& places) {
-  for (const auto& place : places) {
-    const auto& first = places.front();
-    if (place.scheme != first.scheme || place.authority != first.authority) {
-      return Error(ErrorCode::invalid_argument, "one dataset lies in one store, but " +
-                                                    first.to_string() + " and " +
-                                                    place.to_string() + " do not");
-    }
-  }
-  return {};
-}
-
-Result<std::vector<Uri>> expand_places(const Source& source) {
-  std::vector<Uri> places;
-  for (const auto& path : source.paths) {
-    auto words = expand_braces(path);
-    if (!words) return std::move(words).error().in("source \"" + path + "\"");
-    for (const auto& word : *words) {
-      auto place = parse_place(word);
-      if (!place) return std::move(place).error().in("source \"" + path + "\"");
-      places.push_back(*std::move(place));
-    }
-  }
-  if (places.empty()) return Error(ErrorCode::invalid_argument, "the source names no path");
-  if (auto one = check_one_store(places); !one) return std::move(one).error();
-  return places;
-}
-
-// The common directory of the folders that hold the paths (of a pattern: before its
-// first wild card).
-Uri common_parent(const std::vector<Uri>& places) {
-  std::optional<std::string> common;
-  for (const auto& place : places) {
-    const std::string folder =
-        split_last(place.path.substr(0, place.path.find_first_of("*?["))).first;
-    common = common ? common_directory(*common, folder) : folder;
-  }
-  return with_path(places.front(), *common);
-}
-
-// The answers to many stats, whose number in flight is bounded by the store.
-class StatCollector {
- public:
-  explicit StatCollector(std::size_t count) : infos_(count), left_(count) {}
-
-  void set(std::size_t index, Result<ObjectInfo> info) {
-    const std::lock_guard lock(mutex_);
-    infos_[index] = std::move(info);
-    if (--left_ == 0) changed_.notify_all();
-  }
-
-  // False when the caller gave up.
-  bool wait(OpenContext& context) {
-    std::unique_lock lock(mutex_);
-    bool wanted = true;
-    while (left_ > 0 && wanted) {
-      changed_.wait_for(lock, std::chrono::milliseconds(100));
-      const auto done = infos_.size() - left_;
-      lock.unlock();
-      wanted = !context.progress || context.progress("asking for sizes", done, infos_.size());
-      lock.lock();
-    }
-    return wanted;
-  }
-  std::vector<std::optional<Result<ObjectInfo>>>& infos() { return infos_; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::optional<Result<ObjectInfo>>> infos_;
-  std::size_t left_;
-};
-
 // Objects of a store that is reached through a network, named one by one: all are asked for
 // at once, or (`later`) none.
 Result<std::vector<Found>> find_remote(Store& store, const std::vector<Uri>& places,
@@ -340,22 +144,16 @@ Result<std::vector<Found>> find_remote(Store& store, const std::vector<Uri>& pla
     found.objects.push_back({std::move(name), {}});
   }
   if (later) return std::vector<Found>{std::move(found)};
-  const auto answers = std::make_shared<StatCollector>(places.size());
+  std::vector<std::string> names;
+  for (const auto& object : found.objects) names.push_back(object.name);
+  auto infos = stat_objects(store, names, context);
+  if (!infos) return std::move(infos).error();
   for (std::size_t i = 0; i < places.size(); ++i) {
-    store.stat(found.objects[i].name,
-               [answers, i](Result<ObjectInfo> info) { answers->set(i, std::move(info)); });
-  }
-  if (!answers->wait(context)) return Error(ErrorCode::cancelled, "asking for sizes was stopped");
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    auto& info = *answers->infos()[i];
+    auto& info = (*infos)[i];
     if (!info) return std::move(info).error().at_uri(places[i].to_string());
     found.objects[i].version = std::move(info->version);
   }
   return std::vector<Found>{std::move(found)};
-}
-
-bool names_one_object(const Uri& place) {
-  return !place.path.ends_with('/') && !Glob::is_pattern(place.path);
 }
 
 Result<std::vector<Found>> find_all(const std::vector<Uri>& places, const Search& search,

@@ -85,6 +85,8 @@ class Finisher {
   // error that takes the batch's place.
   std::optional<Error> settle_errors(Finished& finished) {
     rows_ = job_.rows;
+    if (job_.errors_lost)
+      return Error(ErrorCode::resource_limit, "no memory is left for the errors of a batch");
     if (!rows_move()) return std::nullopt;
     place_.resize(job_.rows);
     for (std::uint32_t row = 0; row < job_.rows; ++row) place_[row] = row;
@@ -247,5 +249,17 @@ class Finisher {
 }  // namespace
 
 Finished finish(const Recipe& recipe, Job& job) { return Finisher(recipe, job).run(); }
+
+Finished failed_batch(const Job& job, Error error) {
+  Finished finished;
+  Batch& batch = finished.batch;
+  batch.error = std::move(error);
+  batch.in_order = true;
+  batch.epoch = job.epoch;
+  batch.next_cursor = job.step.next;
+  batch.group = job.group;
+  batch.last = job.last;
+  return finished;
+}
 
 }  // namespace headpond

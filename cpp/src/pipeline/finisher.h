@@ -10,4 +10,7 @@ namespace headpond {
 // fields. Touches memory only where rows move. On the worker that did the last row.
 Finished finish(const Recipe& recipe, Job& job);
 
+// The error in the place of a batch that could not be made.
+Finished failed_batch(const Job& job, Error error);
+
 }  // namespace headpond

@@ -10,11 +10,6 @@ std::uint64_t HeldShard::block_size(std::uint64_t block) const {
   return std::min(block_bytes_, size_ - block_start(block));
 }
 
-void HeldShard::put(std::uint64_t block, std::shared_ptr<Slab> memory,
-                    std::vector<ByteBudget::Credit> credits) {
-  blocks_[block] = {std::move(credits), std::move(memory)};
-}
-
 void HeldShard::copy(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const std::uint64_t block = block_of(offset);

@@ -24,19 +24,19 @@ class HeldShard {
 
   std::uint32_t object() const { return object_; }
   std::uint64_t size() const { return size_; }
+  std::uint64_t block_bytes() const { return block_bytes_; }
   std::uint64_t block_count() const { return blocks_.size(); }
   std::uint64_t block_start(std::uint64_t block) const { return block * block_bytes_; }
   std::uint64_t block_size(std::uint64_t block) const;
   std::uint64_t block_of(std::uint64_t offset) const { return offset / block_bytes_; }
 
   bool has(std::uint64_t block) const { return blocks_[block].memory != nullptr; }
-  void put(std::uint64_t block, std::shared_ptr<Slab> memory,
-           std::vector<ByteBudget::Credit> credits);
-  // The block's memory and credits, to be let go without locks held.
+  // A block's memory and its credits, to be let go without locks held.
   struct Block {
     std::vector<ByteBudget::Credit> credits;
     std::shared_ptr<Slab> memory;
   };
+  void put(std::uint64_t block, Block memory) { blocks_[block] = std::move(memory); }
   Block take(std::uint64_t block) { return std::exchange(blocks_[block], {}); }
 
   // The range lies in blocks that are there.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -83,10 +84,12 @@ struct Job {
   std::optional<Finished> finished;  // under the prefetcher's lock
   std::vector<std::unique_ptr<ColdRow>>
       cold;                            // empty where nothing can be cold; each by its worker
-  std::vector<std::uint32_t> reading;  // a row of every read begun; under the prefetcher's lock
+  std::vector<std::uint32_t> arrived;  // see JobQueue; under the prefetcher's lock
 
-  std::mutex errors_mutex;
+  mutable std::mutex mutex;            // of the next three
+  std::vector<std::uint32_t> reading;  // a row of every read planned
   std::vector<RowError> errors;
+  bool errors_lost = false;  // there was no memory to note one
 
   // Counters, added to once per chunk.
   std::atomic<std::uint64_t> bytes_memory{0};
@@ -102,14 +105,21 @@ struct Job {
     next_row = 0;
     finished.reset();
     cold.clear();
+    arrived.clear();
     reading.clear();
     errors.clear();
+    errors_lost = false;
     for (auto* counter : {&bytes_memory, &bytes_storage, &read_ns, &decode_ns}) counter->store(0);
   }
 
-  void fail(std::uint32_t row, std::uint32_t field, Error error) {
-    const std::lock_guard lock(errors_mutex);
-    errors.push_back({row, field, std::move(error)});
+  // Also on threads that have nobody to tell when memory is short.
+  void fail(std::uint32_t row, std::uint32_t field, const Error& error) noexcept {
+    const std::lock_guard lock(mutex);
+    try {
+      errors.push_back({row, field, error});
+    } catch (const std::bad_alloc&) {
+      errors_lost = true;
+    }
   }
 };
 

@@ -67,7 +67,7 @@ Result<std::shared_ptr<const Recipe>> Recipe::make(LoaderSpec spec) {
     return Error(ErrorCode::invalid_argument,
                  "batch size " + std::to_string(spec.steps.batch) + " is too large");
   }
-  const bool counts_come = spec.sampler.size() == Format::kUnknownSize;
+  const bool counts_come = !spec.sampler.size_is_known();
   if (spec.sampler.size() != spec.steps.n ||
       (!counts_come && spec.steps.n != spec.dataset->size())) {
     return Error(ErrorCode::internal,

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,13 @@ struct RecipeField {
 
   bool varies() const { return varying != kNone; }
 };
+
+// Where a row's value of a stored field goes.
+inline std::span<std::byte> slot_of(const RecipeField& field, const Job& job, std::uint32_t row) {
+  if (!field.varies()) return {job.parts[field.part] + field.row_bytes * row, field.row_bytes};
+  const std::uint64_t* slots = &job.slots[field.varying * (std::uint64_t{job.rows} + 1)];
+  return {job.parts[field.part] + slots[row], slots[row + 1] - slots[row]};
+}
 
 // A LoaderSpec made ready: field by field, and how a batch is laid out. Immutable.
 class Recipe {

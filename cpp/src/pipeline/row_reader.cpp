@@ -1,6 +1,5 @@
 #include "pipeline/row_reader.h"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -14,11 +13,6 @@ namespace {
 // Records of one object that are decoded together go through a buffer of this size,
 // so that they are still in the L2 cache when they are decoded.
 constexpr std::uint64_t kRunBytes = std::uint64_t{256} << 10;
-// Neighbouring cold records share a read when reading the gap costs less than a
-// request, and copying them out costs less than a request too.
-constexpr std::uint64_t kGapBytes = std::uint64_t{64} << 10;
-constexpr std::uint64_t kMergeBelowBytes = std::uint64_t{128} << 10;
-constexpr std::uint64_t kMergedBytesMax = std::uint64_t{4} << 20;
 
 class Stopwatch {
  public:
@@ -49,14 +43,7 @@ struct RowReader::Work {
   std::uint32_t named = Extent::kMissing;  // object whose name is in `name`
 };
 
-std::span<std::byte> RowReader::slot(Job& job, std::uint32_t field, std::uint32_t row) const {
-  const RecipeField& f = recipe_->fields()[field];
-  if (!f.varies()) return {job.parts[f.part] + f.row_bytes * row, f.row_bytes};
-  const std::uint64_t* slots = &job.slots[f.varying * (std::uint64_t{job.rows} + 1)];
-  return {job.parts[f.part] + slots[row], slots[row + 1] - slots[row]};
-}
-
-std::vector<ColdRead> RowReader::fill(Job& job, std::uint32_t first, std::uint32_t last,
+std::span<ColdRecord> RowReader::fill(Job& job, std::uint32_t first, std::uint32_t last,
                                       Scratch& scratch) const {
   Work& work = scratch.object<Work>();
   work.cold.clear();
@@ -65,8 +52,7 @@ std::vector<ColdRead> RowReader::fill(Job& job, std::uint32_t first, std::uint32
     if (recipe_->fields()[field].stored != RecipeField::kNone)
       fill_field(job, field, first, last, scratch, work);
   }
-  if (work.cold.empty()) return {};
-  return plan_cold(job, work.cold);
+  return work.cold;
 }
 
 void RowReader::fill_field(Job& job, std::uint32_t field, std::uint32_t first, std::uint32_t last,
@@ -182,7 +168,7 @@ bool RowReader::read_run(Job& job, std::uint32_t field, std::uint32_t first, std
         mark_filled(i, *one);
       } else {
         work.outcomes[i] = Work::Outcome::failed;
-        job.fail(first + static_cast<std::uint32_t>(i), field, std::move(one).error());
+        job.fail(first + static_cast<std::uint32_t>(i), field, one.error());
       }
     }
   }
@@ -204,7 +190,7 @@ void RowReader::decode(Job& job, std::uint32_t field, std::uint32_t row,
       [&] { written = f.plan.decoder->decode(record, context, slot(job, field, row), scratch); });
   if (thrown) written = *std::move(thrown);
   if (!written) {
-    job.fail(row, field, std::move(written).error());
+    job.fail(row, field, written.error());
   } else if (f.varies()) {
     job.lengths[f.varying * job.rows + row] = *written;
   }
@@ -224,92 +210,6 @@ void RowReader::fill_arrived(Job& job, std::uint32_t row, Scratch& scratch) cons
       decode(job, arriving.field, row, record, scratch);
     }
   }
-}
-
-std::vector<ColdRead> RowReader::plan_cold(Job& job, std::vector<ColdRecord>& records) const {
-  const auto extent_of = [&](const ColdRecord& record) -> const Extent& {
-    return job.extents[recipe_->fields()[record.field].stored * job.rows + record.row];
-  };
-  std::sort(records.begin(), records.end(), [&](const ColdRecord& a, const ColdRecord& b) {
-    const Extent& left = extent_of(a);
-    const Extent& right = extent_of(b);
-    return std::pair(left.object, left.offset) < std::pair(right.object, right.offset);
-  });
-  std::vector<ColdRead> reads;
-  for (const ColdRecord& record : records) {
-    const Extent& extent = extent_of(record);
-    const ByteRange range{extent.offset, extent.offset + extent.size};
-    if (!reads.empty()) {
-      ColdRead& last = reads.back();
-      const bool near = last.object == extent.object && range.start <= last.range.stop + kGapBytes;
-      const bool small = std::min(last.range.size(), range.size()) < kMergeBelowBytes;
-      const auto stop = std::max(last.range.stop, range.stop);
-      if (near && small && stop - last.range.start <= kMergedBytesMax) {
-        last.range.stop = stop;
-        last.records.push_back(record);
-        continue;
-      }
-    }
-    reads.push_back({extent.object, range, {record}, nullptr, {}});
-  }
-  place(job, reads);
-  return reads;
-}
-
-// Gives each read its memory and tells the rows what they wait for.
-void RowReader::place(Job& job, std::vector<ColdRead>& reads) const {
-  const auto cold_row = [&](std::uint32_t row) -> ColdRow& {
-    if (job.cold[row] == nullptr) job.cold[row] = std::make_unique<ColdRow>();
-    return *job.cold[row];
-  };
-  for (ColdRead& read : reads) {
-    const ColdRecord first = read.records.front();
-    const RecipeField& f = recipe_->fields()[first.field];
-    if (read.records.size() == 1 && f.in_place) {
-      read.out = slot(job, first.field, first.row).first(read.range.size());
-      if (f.varies()) job.lengths[f.varying * job.rows + first.row] = read.range.size();
-      ++cold_row(first.row).pending;
-      continue;
-    }
-    const std::array<std::uint64_t, 1> bytes{read.range.size()};
-    auto buffer = buffers_->allocate(bytes);
-    std::uint32_t previous = job.rows;
-    for (const ColdRecord& record : read.records) {
-      ColdRow& row = cold_row(record.row);
-      if (record.row != previous) ++row.pending;  // one read counts once per row
-      previous = record.row;
-      const RecipeField& field = recipe_->fields()[record.field];
-      const Extent& extent = job.extents[field.stored * job.rows + record.row];
-      if (field.varies() && field.in_place)
-        job.lengths[field.varying * job.rows + record.row] = extent.size;
-      if (buffer)
-        row.arriving.push_back(
-            {record.field, *buffer, extent.offset - read.range.start, extent.size});
-    }
-    if (buffer) {
-      read.buffer = *buffer;
-      read.out = (*buffer)->part(0);
-    } else {
-      for (const ColdRecord& record : read.records)
-        job.fail(record.row, record.field, Error(buffer.error()));
-    }
-  }
-}
-
-std::vector<ColdRead> RowReader::split(Job& job, const ColdRead& together) const {
-  std::vector<ColdRead> reads;
-  for (const ColdRecord& record : together.records) {
-    const std::size_t stored = recipe_->fields()[record.field].stored;
-    const Extent& extent = job.extents[stored * job.rows + record.row];
-    const std::uint64_t start = extent.offset - together.range.start;
-    ++job.cold[record.row]->pending;
-    reads.push_back({extent.object,
-                     {extent.offset, extent.offset + extent.size},
-                     {record},
-                     together.buffer,
-                     together.out.subspan(start, extent.size)});
-  }
-  return reads;
 }
 
 }  // namespace headpond

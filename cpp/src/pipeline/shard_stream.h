@@ -1,9 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +17,9 @@
 #include "headpond/slab.h"
 #include "headpond/stop_token.h"
 #include "pipeline/held_shard.h"
+#include "pipeline/reads_in_flight.h"
+#include "pipeline/shard_groups.h"
+#include "pipeline/streamed_shard.h"
 
 namespace headpond {
 
@@ -80,60 +81,52 @@ class ShardStream {
   std::string describe() const;
 
   void cancel();
-  // After cancel(): waits until no read is in flight; false: one is after the limit.
-  bool drain(std::chrono::milliseconds limit);
+  // After cancel(): waits until no read is in flight. False: one is at the deadline, and `owner`
+  // stays until the last has come back.
+  bool drain(std::chrono::steady_clock::time_point deadline, std::shared_ptr<const void> owner);
 
  private:
-  struct Entry;
-  struct Group;
   using Lock = std::unique_lock<std::mutex>;
+  // The reads between two drains.
+  struct Run {
+    std::uint64_t active = 0;  // not yet noted; under the stream's lock
+    ReadsInFlight in_flight;
+  };
+  enum class Issued : std::uint8_t { yes, nothing_left, no_memory };
 
   bool index_some(Lock& lock);
   bool issue(Lock& lock);
-  void make_entry();
-  std::uint64_t slots_wanted() const;
-  void ask_version(Lock& lock, const std::shared_ptr<Entry>& entry);
-  void begin(Lock& lock, const std::shared_ptr<Entry>& entry);
-  enum class Issued : std::uint8_t { yes, nothing_left, no_memory };
-  bool is_stuck() const;
-  Issued read_block(Lock& lock, const std::shared_ptr<Entry>& entry);
+  void ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& shard);
+  void begin(Lock& lock, const std::shared_ptr<StreamedShard>& shard);
+  bool lies_in_memory(const StreamedShard& shard, const std::string& name) const;
+  Issued read_block(Lock& lock, const std::shared_ptr<StreamedShard>& shard);
   std::optional<std::vector<ByteBudget::Credit>> take_credits(std::uint64_t bytes, bool must);
-  void fail(Entry& entry, Error error);
-  void arrived(std::shared_ptr<Entry> entry, std::uint64_t block, std::shared_ptr<Slab> memory,
-               std::vector<ByteBudget::Credit> credits, Result<ReadOutcome> outcome);
-  void stop_holding(Entry& entry);
-  void settle(const std::shared_ptr<Entry>& entry, std::vector<HeldShard::Block>& dropped);
-  void learn_counts();
-  void add_known(ShardOrder& order) const;
-  std::shared_ptr<Group> group_at(std::uint64_t position) const;
-  void mark_ready_groups();
-  bool is_ready(const Group& group) const;
-  bool enough_groups() const;
-  bool lies_in_memory(const Entry& entry, const std::string& name) const;
-  void finish_in_flight();
+  bool is_stuck() const;
+  template <class Note>
+  void ended(Run& run, StreamedShard& shard, Note note);
+  void note_version(StreamedShard& shard, Result<ReadOutcome> outcome);
+  void note_block(StreamedShard& shard, std::uint64_t block, HeldShard::Block memory,
+                  Result<ReadOutcome> outcome, std::vector<HeldShard::Block>& dropped);
+  void fail(StreamedShard& shard, Error error);
+  void stop_holding(StreamedShard& shard);
+  void settle(StreamedShard& shard, std::vector<HeldShard::Block>& dropped);
+  void look();
 
   const Setup setup_;
   const Shards& shards_;
+  const ShardCounts counts_;
   const std::uint64_t block_bytes_;
-  std::vector<std::uint64_t> first_samples_;  // by shard, where all counts were known at first
   HeldShards held_;
   std::shared_ptr<ByteBudget> held_budget_;
   std::shared_ptr<ShardOrder> planned_;
 
   mutable std::mutex mutex_;  // everything below
-  std::condition_variable drained_;
-  std::shared_ptr<ShardOrder> order_;
-  std::uint64_t hold_from_slot_ = 0;  // those before it are only indexed
-  std::uint64_t present_ = 0;         // the position that is planned next
-  std::uint64_t wanted_stop_ = 0;     // and the one behind the last that is
-  std::uint64_t base_slot_ = 0;       // of entries_.front()
-  std::deque<std::shared_ptr<Entry>> entries_;
-  std::deque<std::shared_ptr<Group>> groups_;  // the present ones and the next, if known
-  std::uint64_t in_flight_ = 0;
+  ShardGroups groups_;
+  std::shared_ptr<Run> run_;
   bool starving_ = false;
   bool cancelled_ = false;
   StopSource stop_;
-  Counters counters_;
+  Counters read_;
 };
 
 }  // namespace headpond

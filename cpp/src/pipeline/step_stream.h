@@ -22,7 +22,7 @@ class StepStream {
              std::uint64_t cursor, Sampler::GroupPlace group) {
     shards_ = std::move(shards);
     steps_ = spec.steps;
-    n_is_known_ = steps_.n != Format::kUnknownSize;
+    n_is_known_ = spec.sampler.size_is_known();
     epoch_ = epoch;
     cursor_ = cursor;
     group_ = group;
