@@ -14,13 +14,14 @@ import numpy.typing as npt
 from headpond import _core
 from headpond._process_lock import ProcessLock
 from headpond._progress import Progress
+from headpond._verbs import Verbs
 from headpond.engine import Engine, default_engine
 from headpond.errors import InvalidArgument, ObjectChanged, choice
 from headpond.objects import Manifest, Source, is_manifest, store_path
-from headpond.pipeline import Pipeline, Verbs
+from headpond.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from headpond.pipeline import Field
+    from headpond._columns import Field
 
 __all__ = [
     "Dataset",

@@ -6,16 +6,17 @@ import itertools
 import json
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headpond import _core
 from headpond._host_memory import HostMemory, find_host_memory
+from headpond._order import Order, check_seed
+from headpond._passes import Pass, Position
 from headpond._process_lock import ProcessLock
 from headpond._ranks import Rank, check_rank, compare_orders, find_rank
 from headpond.engine import Engine, default_engine, parse_size
 from headpond.errors import Error, InvalidArgument, choice
-from headpond.pipeline import Pipeline, _Order, check_seed
+from headpond.pipeline import Pipeline
 from headpond.ragged import Ragged
 from headpond.report import Report, WebCounters
 
@@ -26,17 +27,6 @@ __all__ = ["Loader"]
 
 _ENDLESS = 2**40  # epochs
 _loaders_begun = itertools.count()  # ranks begin the same loaders in the same order
-
-
-@dataclass(frozen=True)
-class _Position:
-    """Where a loader stands, counting batches handed out."""
-
-    epoch: int = 0
-    cursor: int = 0
-    pass_step: int = 0
-    ended: bool = False
-    group: tuple[int, int] = (0, 0)  # that holds the cursor, where counts of shards are to come
 
 
 class Loader:
@@ -105,7 +95,7 @@ class Loader:
         self._prefetch = 0 if prefetch is None else parse_size(prefetch, "prefetch")
         self._given_rank = check_rank(rank, world_size)
         self._rank: Rank | None = None
-        order = pipeline._order or _Order()
+        order = pipeline._order or Order()
         self._seed = order.seed if seed is None else check_seed(seed)
         self._uneven = choice("uneven", uneven, ("pad", "drop", "allow"))
         self._on_error = choice("on_error", on_error, ("raise", "skip", "replace"))
@@ -117,12 +107,12 @@ class Loader:
             pipeline.dataset._count()
         self._sampler = order.sampler(pipeline.dataset._core)
 
-        self._position = _Position()
-        self._next: _Position | None = _Position()  # where the next pass starts; None: by _position
+        self._position = Position()
+        self._next: Position | None = Position()  # where the next pass starts; None: by _position
         self._batches: _core.Batches | None = None
         self._web: WebCounters | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
-        self._current: weakref.ref[_Pass] | None = None
+        self._current: weakref.ref[Pass] | None = None
         self._beginning = ProcessLock()  # threads may share an iterator
         self._flows = False  # the core stands where the next pass starts, and reads ahead for it
         self._closed = False
@@ -130,7 +120,7 @@ class Loader:
     # -- iteration
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return _Pass(self, 1)
+        return Pass(self, 1)
 
     def epochs(self, count: int) -> Iterator[dict[str, Any]]:
         """The batches of ``count`` passes, read ahead across their borders.
@@ -139,7 +129,7 @@ class Loader:
         """
         if count <= 0:
             raise InvalidArgument(f"epochs({count}): at least 1")
-        return _Pass(self, count)
+        return Pass(self, count)
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, or ``steps_per_epoch``.
@@ -161,7 +151,7 @@ class Loader:
             raise InvalidArgument(f"epoch {epoch} must not be negative")
         start = self._next
         if start is None or start.ended or start.epoch != epoch:
-            self._next = _Position(epoch)
+            self._next = Position(epoch)
             self._flows = False
 
     @property
@@ -213,7 +203,7 @@ class Loader:
         loaded = _core.LoaderState.parse(text, self._order())
         self._detach()
         self._flows = False
-        self._next = _Position(
+        self._next = Position(
             loaded.epoch, loaded.cursor, loaded.pass_step, loaded.ended, loaded.group
         )
 
@@ -223,18 +213,18 @@ class Loader:
             dataset.fingerprint, dataset.size_digest, self._sampler, self._seed
         )
 
-    def _where(self) -> _Position:
+    def _where(self) -> Position:
         running = self._running()
         if running is not None and running.handed_out():
             return running.position()
         return self._position if self._next is None else self._next
 
-    def _running(self) -> _Pass | None:
+    def _running(self) -> Pass | None:
         return None if self._current is None else self._current()
 
     # -- passes
 
-    def _begin(self, beginning: _Pass) -> _core.Batches:
+    def _begin(self, beginning: Pass) -> _core.Batches:
         """Moves the core to where ``beginning`` starts; it is the current pass from now on."""
         if self._closed:
             raise Error("this loader is closed", code="HP0402")
@@ -256,32 +246,32 @@ class Loader:
         self._current = weakref.ref(beginning)
         return batches
 
-    def _start(self, steps: _core.Steps) -> _Position:
+    def _start(self, steps: _core.Steps) -> Position:
         start = self._next
         if start is None:
             # Left early, an epoch counts as done; a pass of steps_per_epoch goes on where it ended.
             start = self._position
             if not self._pass_steps:
-                start = _Position(start.epoch + 1)
+                start = Position(start.epoch + 1)
             elif not start.ended:
-                start = _Position(start.epoch, start.cursor, group=start.group)
+                start = Position(start.epoch, start.cursor, group=start.group)
         if start.ended:
-            start = _Position(start.epoch + 1)
+            start = Position(start.epoch + 1)
         if not self._pass_steps:
-            return _Position(start.epoch, start.cursor, group=start.group)
+            return Position(start.epoch, start.cursor, group=start.group)
         if steps.count_from(0) == 0:
             raise InvalidArgument(
                 "steps_per_epoch: the data make no batch, so no pass can be filled"
             )
         if start.pass_step < self._pass_steps and steps.count_from(start.cursor) == 0:
-            start = _Position(start.epoch + 1, 0, start.pass_step)
+            start = Position(start.epoch + 1, 0, start.pass_step)
         return start
 
     def _handed_out(self) -> None:
         """The current pass has returned a batch: from here on it counts."""
         self._next = None
 
-    def _ended(self, ending: _Pass) -> None:
+    def _ended(self, ending: Pass) -> None:
         self._position = ending.end_position()
         if not ending.handed_out():
             self._next = None  # else it is None, or was set by set_epoch() during the pass
@@ -289,7 +279,7 @@ class Loader:
         # What is in flight belongs to the next pass.
         self._flows = self._next is None
 
-    def _left(self, leaving: _Pass) -> None:
+    def _left(self, leaving: Pass) -> None:
         """The current pass is broken off: what is in flight for it is cancelled."""
         if leaving.handed_out():
             self._position = leaving.position()
@@ -411,95 +401,9 @@ class Loader:
 
 
 def _restore(
-    pipeline: Pipeline, arguments: dict[str, Any], start: _Position | None, position: _Position
+    pipeline: Pipeline, arguments: dict[str, Any], start: Position | None, position: Position
 ) -> Loader:
     loader = Loader(pipeline, **arguments)
     loader._next = start
     loader._position = position
     return loader
-
-
-def _replaced() -> Error:
-    return Error("this iterator was replaced, or its loader closed", code="HP0402")
-
-
-class _Pass(Iterator[dict[str, Any]]):
-    """One run over a loader's batches. Does nothing before its first ``next()``."""
-
-    def __init__(self, loader: Loader, passes: int) -> None:
-        self._loader = loader
-        self.passes = passes
-        self.start = _Position()
-        self._batches: _core.Batches | None = None
-        self._timeout = loader._timeout
-        self._counts = False  # has returned a batch
-        self._done = False
-        self._replaced = False
-
-    def __next__(self) -> dict[str, Any]:
-        batches = self._batches
-        if batches is None:
-            batches = self._first()
-        batch = batches.next(self._timeout)
-        if batch is None:
-            if self._done:  # another thread came first
-                raise StopIteration
-            if self._replaced:
-                raise _replaced()
-            self._finish()
-            raise StopIteration
-        if not self._counts:
-            self._counts = True
-            self._loader._handed_out()
-        return batch
-
-    def _first(self) -> _core.Batches:
-        with self._loader._beginning:
-            if self._done:
-                raise StopIteration
-            if self._replaced:
-                raise _replaced()
-            if self._batches is None:  # else another thread came first
-                self._batches = self._loader._begin(self)
-            return self._batches
-
-    def _finish(self) -> None:
-        self._loader._ended(self)
-        self._done = True
-        self._batches = None
-
-    def handed_out(self) -> bool:
-        """Has it returned a batch, so that it counts?"""
-        return self._counts
-
-    def position(self) -> _Position:
-        """After the last batch that it returned."""
-        assert self._batches is not None
-        core = self._batches
-        step = core.pass_step
-        if self.passes > 1 and step:
-            step = (step - 1) % max(self._loader._pass_steps, 1) + 1
-        if not self._loader._pass_steps:
-            step = 0
-        return _Position(core.epoch, core.cursor, step, group=core.group)
-
-    def end_position(self) -> _Position:
-        """After its loop has ended."""
-        assert self._batches is not None
-        loader = self._loader
-        core = self._batches
-        if loader._pass_steps:
-            return _Position(core.epoch, core.cursor, group=core.group)
-        sampler = loader._sampler
-        cursor = sampler.size if sampler.size_is_known else core.cursor
-        return _Position(self.start.epoch + self.passes - 1, cursor, 0, True, core.group)
-
-    def replace(self) -> None:
-        """A newer pass, another state or close() takes over."""
-        self._replaced = True  # first: a thread that waits in next() is woken by what follows
-        self._loader._left(self)
-        self._batches = None
-
-    def __del__(self) -> None:
-        if self._batches is not None and not self._done and not self._replaced:
-            self._loader._left(self)
