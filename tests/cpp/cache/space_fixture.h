@@ -190,18 +190,35 @@ class Child {
   void await() { hear(to_test_[0]); }
   void go() { send(to_child_[1]); }
   void kill() {
-    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    signal(SIGKILL);
     static_cast<void>(wait());
+  }
+  // Stops it where it is; false: it has ended.
+  bool stop() {
+    int status = 0;
+    if (!signal(SIGSTOP)) return false;
+    if (waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status)) {
+      result_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      pid_ = -1;
+      return false;
+    }
+    return true;
+  }
+  void go_on() {
+    signal(SIGCONT);
   }
   // Its result, or -1.
   int wait() {
-    if (pid_ <= 0) return -1;
+    if (pid_ <= 0) return result_;
     int status = 0;
     const bool ended = waitpid(std::exchange(pid_, -1), &status, 0) > 0;
-    return ended && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result_ = ended && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
  private:
+  // The only place that signals: a pid of -1 (not started, or ended) would mean every process of
+  // the machine.
+  bool signal(int number) { return pid_ > 0 && ::kill(pid_, number) == 0; }
   static void send(int fd) {
     const char word = '.';
     if (write(fd, &word, 1) != 1) _exit(99);
@@ -214,6 +231,7 @@ class Child {
   int to_child_[2];
   int to_test_[2];
   pid_t pid_ = -1;
+  int result_ = -1;
 };
 
 }  // namespace headpond
