@@ -111,6 +111,8 @@ Result<std::optional<PublishedBlock>> PublishedBlock::open(
 Result<std::size_t> PublishedBlock::read(std::span<const Piece> pieces, Wait wait) const {
   if (!within(pieces, layout_))
     return Error(ErrorCode::invalid_argument, "a read beyond the end of a block");
+  // There RWF_NOWAIT is refused.
+  if (folder_->in_memory()) wait = Wait::allowed;
   const CellFile file{folder_->ops(), fd_.get(), key_, layout_, sums_};
   const CellsRead done = read_cells(file, pieces, wait);
   if (done.error < 0) return error_of(*folder_, key_, done.error, "reading");

@@ -1,7 +1,9 @@
 #include "cache/cache_folder.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/random.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -142,6 +144,9 @@ Result<void> CacheFolder::open_root(const std::string& path) {
   }
   if (fd < 0) return error_of(fd, "opening");
   root_ = CacheFd(*ops_, fd);
+  struct statfs system {};
+  in_memory_ =
+      ::fstatfs(fd, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
   return {};
 }
 

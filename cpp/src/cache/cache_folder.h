@@ -45,6 +45,8 @@ class CacheFolder {
     return node_id_;
   }  // 32 hex digits, for the directory's life
   CacheOps& ops() const { return *ops_; }
+  // On a file system that keeps its files in memory (tmpfs): reads never wait for a disk.
+  bool in_memory() const { return in_memory_; }
 
   // Descriptors of DIR/v1 and of the folders in it, for inotify and for files of other parts.
   int v1() const { return v1_.get(); }
@@ -98,6 +100,7 @@ class CacheFolder {
   std::string path_;
   std::string node_id_;
   Identity identity_;
+  bool in_memory_ = false;
   CacheFd root_, v1_, blocks_, fill_, use_;
   std::function<void(const BlockKey&, std::uint64_t)> damaged_;
   mutable std::atomic<std::uint64_t> damaged_blocks_ = 0;

@@ -61,15 +61,13 @@ int openat_by_parts(int dir, const char* path, int flags, mode_t mode) {
     const int from = above ? above.get() : dir;
     const int fd =
         or_errno([&] { return ::openat(from, part.c_str(), how | O_NOFOLLOW | O_CLOEXEC, mode); });
-    if (fd < 0 || last) {
-      // O_PATH | O_DIRECTORY answers ENOTDIR for a link; openat2 says what it is.
-      struct stat what {};
-      if (fd == -ENOTDIR && ::fstatat(from, part.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0 &&
-          S_ISLNK(what.st_mode)) {
-        return -ELOOP;
-      }
-      return fd;
+    // O_PATH | O_DIRECTORY answers ENOTDIR for a link; openat2 says what it is.
+    struct stat what {};
+    if (fd == -ENOTDIR && !last && ::fstatat(from, part.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(what.st_mode)) {
+      return -ELOOP;
     }
+    if (fd < 0 || last) return fd;
     above = UniqueFd(fd);
     rest.remove_prefix(slash + 1);
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -16,9 +18,13 @@ namespace headpond {
 // a real disk, where files can be made cold and O_DIRECT works.
 class TempDir {
  public:
-  TempDir() {
-    const char* base = std::getenv("TMPDIR");
-    std::string pattern = std::string(base != nullptr ? base : "/var/tmp") + "/headpond-XXXXXX";
+  TempDir() : TempDir(base()) {}
+  // In memory where the machine has /dev/shm: for tests that make thousands of files.
+  static TempDir in_memory() {
+    return TempDir(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : base());
+  }
+  explicit TempDir(const std::string& base) {
+    std::string pattern = base + "/headpond-XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp " + pattern);
     path_ = pattern;
   }
@@ -51,6 +57,10 @@ class TempDir {
   }
 
  private:
+  static std::string base() {
+    const char* chosen = std::getenv("TMPDIR");
+    return chosen != nullptr ? chosen : "/var/tmp";
+  }
   std::string path_;
 };
 
