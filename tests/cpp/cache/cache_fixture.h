@@ -120,7 +120,7 @@ struct TestCache {
   TempDir temp = TempDir::in_memory();
   std::shared_ptr<FaultyCacheOps> ops = std::make_shared<FaultyCacheOps>();
   std::shared_ptr<CacheFolder> folder = *CacheFolder::open(temp.path("cache"), ops);
-  FillClaims claims;
+  FillClaims claims{};
 
   std::string root() const { return temp.path("cache"); }
   std::string block_path(const BlockKey& key) const {
