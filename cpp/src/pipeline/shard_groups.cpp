@@ -22,14 +22,13 @@ void ShardCounts::add_to(ShardOrder& order) const {
   }
 }
 
-void ShardGroups::start(std::unique_ptr<ShardOrder> order, Sampler::GroupPlace group) {
+void ShardGroups::start(std::unique_ptr<ShardOrder> order, std::uint64_t position, bool hold) {
   order_ = std::move(order);
-  hold_from_slot_ = group.first_shard;
-  present_ = wanted_stop_ = group.cursor;
+  hold_ = hold;
+  present_ = wanted_stop_ = position;
   base_slot_ = order_->next_slot();
   look();
-  // What is known and not wanted needs no look.
-  base_slot_ = std::max(base_slot_, std::min(hold_from_slot_, order_->next_slot()));
+  if (!hold_) base_slot_ = order_->next_slot();  // what is known needs no look
 }
 
 ShardGroups::Gone ShardGroups::rest() {
@@ -76,9 +75,10 @@ bool ShardGroups::look() {
   return news;
 }
 
-// Do the groups reach behind what is planned next, by one?
+// Do the groups reach behind what is planned next, by one where they are held?
 bool ShardGroups::enough() const {
-  return groups_.size() >= 2 && groups_[groups_.size() - 2]->range.stop >= wanted_stop_;
+  const std::size_t ahead = hold_ ? 1 : 0;
+  return groups_.size() > ahead && groups_[groups_.size() - 1 - ahead]->range.stop >= wanted_stop_;
 }
 
 bool ShardGroups::is_ready(const Group& group) const {
@@ -116,8 +116,6 @@ bool ShardGroups::wants_another() const {
 std::uint32_t ShardGroups::next_shard() const {
   return static_cast<std::uint32_t>(order_->shard_at(next_slot()));
 }
-
-bool ShardGroups::next_is_held() const { return next_slot() >= hold_from_slot_; }
 
 void ShardGroups::add(std::shared_ptr<StreamedShard> shard) { shards_.push_back(std::move(shard)); }
 

@@ -37,8 +37,9 @@ class ShardGroups {
 
   explicit ShardGroups(const ShardCounts& counts) : counts_(counts) {}
 
-  // Begins an epoch at a group. Shards of earlier slots are only indexed.
-  void start(std::unique_ptr<ShardOrder> order, Sampler::GroupPlace group);
+  // Begins an epoch at a position, the start of the order. Without `hold` its shards are only to
+  // be indexed, and no group ahead of those that are planned.
+  void start(std::unique_ptr<ShardOrder> order, std::uint64_t position, bool hold);
   bool started() const { return order_ != nullptr; }
   // Nothing is wanted any more. What it held is to be let go of without the lock.
   struct Gone {
@@ -61,7 +62,7 @@ class ShardGroups {
   // Is the shard of another slot wanted, and which one? Only where one is.
   bool wants_another() const;
   std::uint32_t next_shard() const;
-  bool next_is_held() const;
+  bool are_held() const { return hold_; }
   void add(std::shared_ptr<StreamedShard> shard);
 
  private:
@@ -71,7 +72,7 @@ class ShardGroups {
 
   const ShardCounts& counts_;
   std::unique_ptr<ShardOrder> order_;
-  std::uint64_t hold_from_slot_ = 0;
+  bool hold_ = true;
   std::uint64_t present_ = 0;      // the position that is planned next
   std::uint64_t wanted_stop_ = 0;  // and the one behind the last that is
   std::uint64_t base_slot_ = 0;    // of shards_.front()

@@ -42,12 +42,19 @@ ShardStream::ShardStream(Setup setup)
 
 ShardStream::~ShardStream() = default;
 
+void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::GroupPlace group) {
+  start(sampler, epoch, group, true);
+}
+
+void ShardStream::start_indexing(const Sampler& sampler, std::uint64_t epoch) {
+  start(sampler, epoch, {}, false);
+}
+
 void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::GroupPlace group,
-                        bool whole) {
-  const auto from = whole ? Sampler::GroupPlace{} : group;
+                        bool hold) {
   const auto number = shards_.shard_number();
-  planned_ = std::make_shared<ShardOrder>(sampler, number, epoch, from);
-  auto order = std::make_unique<ShardOrder>(sampler, number, epoch, from);
+  planned_ = std::make_shared<ShardOrder>(sampler, number, epoch, group);
+  auto order = std::make_unique<ShardOrder>(sampler, number, epoch, group);
   rest();
   StopSource before;
   {
@@ -55,7 +62,7 @@ void ShardStream::start(const Sampler& sampler, std::uint64_t epoch, Sampler::Gr
     before = std::exchange(stop_, StopSource());
     starving_ = false;
     cancelled_ = false;
-    groups_.start(std::move(order), group);
+    groups_.start(std::move(order), group.cursor, hold);
   }
   before.request_stop();  // without the lock: a store may complete reads inside
   setup_.wake();
@@ -157,7 +164,7 @@ bool ShardStream::issue(Lock& lock) {
                                     [](const auto& shard) { return shard->is_unread(); });
   if (unread >= kUnreadMax) return false;
   const std::uint32_t next = groups_.next_shard();
-  groups_.add(std::make_shared<StreamedShard>(next, shards_.version(next), groups_.next_is_held()));
+  groups_.add(std::make_shared<StreamedShard>(next, shards_.version(next), groups_.are_held()));
   return true;
 }
 

@@ -49,9 +49,11 @@ class ShardStream {
   explicit ShardStream(Setup setup);
   ~ShardStream();
 
-  // Begins an epoch at a group: positions before it will not be asked for, but (`whole`)
-  // the order is to know them too. What was before is let go.
-  void start(const Sampler& sampler, std::uint64_t epoch, Sampler::GroupPlace group, bool whole);
+  // Begins an epoch at a group; positions before it will not be asked for. What was before is
+  // let go.
+  void start(const Sampler& sampler, std::uint64_t epoch, Sampler::GroupPlace group);
+  // The same from the epoch's start, but its shards are only indexed, as far as ready() asks.
+  void start_indexing(const Sampler& sampler, std::uint64_t epoch);
 
   // The order as far as it is known. For the planner alone, who also calls ready().
   const std::shared_ptr<ShardOrder>& order() const { return planned_; }
@@ -94,6 +96,7 @@ class ShardStream {
   };
   enum class Issued : std::uint8_t { yes, nothing_left, no_memory };
 
+  void start(const Sampler& sampler, std::uint64_t epoch, Sampler::GroupPlace group, bool hold);
   bool index_some(Lock& lock);
   bool issue(Lock& lock);
   void ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& shard);

@@ -2,14 +2,33 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 
 #include "headpond/prefetcher.h"
 #include "headpond/sampler.h"
+#include "headpond/shard_order.h"
 #include "headpond/steps.h"
 #include "pipeline/job.h"
 #include "pipeline/shard_stream.h"
 
 namespace headpond {
+
+// The positions of an epoch that is entered late, and those at its start that padding takes.
+class WrappingOrder final : public EpochOrder {
+ public:
+  WrappingOrder(std::shared_ptr<const ShardOrder> head, std::shared_ptr<const ShardOrder> rest)
+      : head_(std::move(head)), rest_(std::move(rest)) {}
+  void indices(std::uint64_t first, std::uint64_t stride,
+               std::span<std::uint64_t> out) const override {
+    const EpochOrder& order = first < rest_->first_position() ? *head_ : *rest_;
+    order.indices(first, stride, out);
+  }
+
+ private:
+  std::shared_ptr<const ShardOrder> head_;
+  std::shared_ptr<const ShardOrder> rest_;
+};
 
 // Where planning stands: the steps of epochs, one after another without an end.
 //
@@ -22,6 +41,7 @@ class StepStream {
              std::uint64_t cursor, Sampler::GroupPlace group) {
     shards_ = std::move(shards);
     steps_ = spec.steps;
+    head_ = nullptr;
     n_is_known_ = spec.sampler.size_is_known();
     epoch_ = epoch;
     cursor_ = cursor;
@@ -40,10 +60,7 @@ class StepStream {
   // to be over. `starving`: nothing else is in flight for a consumer that waits.
   bool ready(const Sampler& sampler, bool starving) {
     if (shards_ == nullptr) return true;
-    if (order_ == nullptr) {
-      shards_->start(sampler, epoch_, group_, may_wrap());
-      order_ = shards_->order();
-    }
+    if (order_ == nullptr && !begin_epoch(sampler, starving)) return false;
     const std::uint64_t all = steps_.world * steps_.batch;
     const bool is =
         shards_->ready({cursor_, cursor_ + all, cursor_ + all + least_step() - 1, starving});
@@ -79,9 +96,24 @@ class StepStream {
     if (steps_.drop_last) return steps_.world * steps_.batch;
     return steps_.uneven == Uneven::drop ? steps_.world : 1;
   }
-  // May the last step take rows of the epoch's start?
-  bool may_wrap() const {
-    return steps_.world > 1 && steps_.uneven == Uneven::pad && !steps_.drop_last;
+  // The last step may take rows of the epoch's start. Where the epoch is entered behind it, the
+  // samples there are to be known first, and no others before the cursor.
+  bool begin_epoch(const Sampler& sampler, bool starving) {
+    const bool wraps = steps_.world > 1 && steps_.uneven == Uneven::pad && !steps_.drop_last;
+    if (wraps && group_.first_shard > 0) {
+      if (head_ == nullptr) {
+        shards_->start_indexing(sampler, epoch_);
+        head_ = shards_->order();
+      }
+      const std::uint64_t rows = steps_.world - 1;
+      if (!shards_->ready({0, rows, rows - 1, starving})) return false;
+    }
+    shards_->start(sampler, epoch_, group_);
+    order_ = shards_->order();
+    if (head_ != nullptr)
+      order_ = std::make_shared<WrappingOrder>(std::move(head_), shards_->order());
+    head_ = nullptr;
+    return true;
   }
 
   void skip_finished_epoch() {
@@ -89,7 +121,7 @@ class StepStream {
     ++epoch_;
     cursor_ = 0;
     group_ = {};
-    order_ = nullptr;
+    order_ = head_ = nullptr;
     if (!n_is_known_) steps_.n = kMany;
     if (shards_ != nullptr) shards_->rest();
   }
@@ -102,6 +134,7 @@ class StepStream {
   Sampler::GroupPlace group_;
   bool done_ = true;
   std::shared_ptr<const EpochOrder> order_;
+  std::shared_ptr<const ShardOrder> head_;  // while the epoch's start becomes known
 };
 
 }  // namespace headpond

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,12 @@ class FarStore final : public WrappedStore {
   using WrappedStore::WrappedStore;
   void read(std::span<ReadRequest> requests) override {
     // A read of one byte asks for the version.
-    for (const auto& request : requests) bytes += request.out.size() > 1 ? request.out.size() : 0;
+    for (const auto& request : requests) {
+      if (request.out.size() <= 1) continue;
+      bytes += request.out.size();
+      const std::lock_guard lock(mutex_);
+      names_.insert(request.object);
+    }
     inner().read(requests);
   }
   Result<std::size_t> read_now(std::string_view, const ObjectVersion&, std::span<const Piece>,
@@ -31,7 +38,17 @@ class FarStore final : public WrappedStore {
   bool is_remote() const override { return true; }
   void close() override {}  // it serves several engines
 
+  // The objects of which bytes were read since the last call.
+  std::set<std::string> take_names() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(names_, {});
+  }
+
   std::atomic<std::uint64_t> bytes{0};
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
 };
 
 inline std::string shard_name(std::uint64_t shard) {

@@ -119,6 +119,33 @@ TEST_CASE("Shards: ranks share an epoch without an index as with one, from any s
 }
 
 TEST_CASE(
+    "Shards: a rank that resumes reads the epoch's start, if it pads, and nothing up to its "
+    "group") {
+  const Counts counts(12, 5);
+  const Far far(counts);
+  const ShardOrder order(Sampler::window_of_unknown(7, 10), counts.size(), 0);
+  std::vector<std::string> in_order;
+  for (std::uint64_t slot = 0; slot < counts.size(); ++slot)
+    in_order.push_back(shard_name(order.shard_at(slot)));
+  for (const auto uneven : {Uneven::pad, Uneven::allow}) {
+    const auto engine = engine_with(far);
+    auto spec = window_spec(open_far(*engine, counts.size()), 10, 4);
+    spec.steps.world = 3;
+    spec.steps.rank = 2;
+    spec.steps.uneven = uneven;
+    const auto prefetcher = made(engine, spec);
+    REQUIRE(prefetcher->seek(0, 48, 1, {8, 40}));
+    far.store->take_names();
+    const auto batches = drain(*prefetcher);
+    REQUIRE(batches.size() == 1);
+    CHECK(batches[0].rows == 4);
+    std::set<std::string> expected(in_order.begin() + 8, in_order.end());
+    if (uneven == Uneven::pad) expected.insert(in_order.begin(), in_order.begin() + 2);
+    CHECK(far.store->take_names() == expected);
+  }
+}
+
+TEST_CASE(
     "Shards: groups larger than the memory give the exact epoch, each byte read twice at most") {
   const Counts counts(12, 40);
   const Far far(counts, 20'000);
