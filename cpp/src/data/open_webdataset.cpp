@@ -120,7 +120,7 @@ Result<Indexes> index_all(const Manifest& manifest, Store& store, OpenContext& c
             std::string name;
             manifest.name(shard, name);
             auto index = folder.get(
-                {store, name, object_uri(manifest, shard), manifest.version(shard)}, proceed);
+                {store, name, object_key(manifest, shard), manifest.version(shard)}, proceed);
             if (!index) return std::move(index).error();
             indexes[shard] = *std::move(index);
             return {};

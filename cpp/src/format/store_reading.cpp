@@ -1,5 +1,7 @@
 #include "format/store_reading.h"
 
+#include "io/http_url.h"
+
 namespace headpond {
 
 Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
@@ -22,6 +24,17 @@ std::string object_uri(const Manifest& manifest, std::uint64_t index) {
   std::string name;
   manifest.name(index, name);
   return manifest.root().join(name).to_string();
+}
+
+std::string object_key(const Manifest& manifest, std::uint64_t index) {
+  std::string name;
+  manifest.name(index, name);
+  std::string key = manifest.root().join(name).to_string();
+  if (manifest.root().scheme == "file") return key;
+  const std::string_view lasting = without_signature(name);
+  if (const auto question = lasting.find('?'); question != lasting.npos)
+    key += lasting.substr(question);
+  return key;
 }
 
 }  // namespace headpond

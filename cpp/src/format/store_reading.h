@@ -15,7 +15,10 @@ namespace headpond {
 Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
                           std::uint64_t offset, std::span<std::byte> out);
 
-// The URI of object `index`, for messages and keys.
+// The URI of object `index`, for messages.
 std::string object_uri(const Manifest& manifest, std::uint64_t index);
+// The same with the query that tells objects apart, for what is kept on disk; a query with a
+// signature is left out.
+std::string object_key(const Manifest& manifest, std::uint64_t index);
 
 }  // namespace headpond

@@ -142,7 +142,7 @@ class WebDatasetFormat final : public Format, public Shards {
   }
   Result<std::unique_ptr<ShardIndexing>> index(std::uint64_t shard, const ObjectVersion& version,
                                                ShardIndexing::Read read) const override {
-    const std::string uri = object_uri(*manifest_, shard);
+    const std::string uri = object_key(*manifest_, shard);
     auto kept = folder_->find(uri, version);
     if (kept && *kept) {
       add(shard, *std::move(kept), version);

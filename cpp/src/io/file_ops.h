@@ -39,6 +39,8 @@ class FileOps {
   // Asked before a ring is made and before buffers are registered: 0, or -errno
   // to be answered instead.
   virtual int ring_setup() { return 0; }
+  // Asked before what is queued is submitted: 0, or -errno to be answered instead.
+  virtual int ring_submit() { return 0; }
   virtual int ring_register_buffers(std::size_t bytes) { return static_cast<void>(bytes), 0; }
   // A completion's result on its way to the reactor. kLost: this one never comes.
   static constexpr int kLost = 1 << 30;

@@ -8,9 +8,11 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <ctime>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace headpond {
 namespace {
@@ -61,9 +63,16 @@ struct Ring::State {
     if (made) io_uring_queue_exit(&ring);
   }
 
-  // Room for `count` entries that must go together.
+  // Room for `count` entries that must go together. The kernel may refuse work until completions
+  // are taken: those are kept for the next who asks for some.
   void make_room(unsigned count) {
-    while (io_uring_sq_space_left(&ring) < count) enter(false);
+    while (io_uring_sq_space_left(&ring) < count) {
+      enter(false);
+      if (io_uring_sq_space_left(&ring) >= count) break;
+      std::array<Completion, 128> taken;
+      const std::size_t number = take(taken);
+      early.insert(early.end(), taken.begin(), taken.begin() + static_cast<std::ptrdiff_t>(number));
+    }
     counters.add(Count::ring_entries, count);
   }
   io_uring_sqe* entry() {
@@ -72,17 +81,30 @@ struct Ring::State {
   }
   void enter(bool wait) {
     counters.add(Count::system_calls);
-    // Errors (EINTR, EAGAIN, EBUSY) leave the entries queued; the caller comes again.
-    if (wait) {
-      io_uring_submit_and_wait(&ring, 1);
-    } else {
-      io_uring_submit(&ring);
+    wait = wait && early.empty();
+    int result = ops.ring_submit();
+    if (result == 0) result = wait ? io_uring_submit_and_wait(&ring, 1) : io_uring_submit(&ring);
+    // Errors leave the entries queued; the caller takes completions and comes again. Where there
+    // are none, memory is short: it is given time instead of asked again at once.
+    if ((result == -EAGAIN || result == -EBUSY) && io_uring_cq_ready(&ring) == 0 && early.empty()) {
+      const timespec pause = {0, 1'000'000};
+      nanosleep(&pause, nullptr);
     }
+  }
+  std::size_t take(std::span<Completion> out) {
+    std::array<io_uring_cqe*, 128> found;
+    const unsigned wanted = static_cast<unsigned>(std::min(out.size(), found.size()));
+    const unsigned count = io_uring_peek_batch_cqe(&ring, found.data(), wanted);
+    for (unsigned i = 0; i < count; ++i)
+      out[i] = {io_uring_cqe_get_data64(found[i]), found[i]->res};
+    io_uring_cq_advance(&ring, count);
+    return count;
   }
 
   FileOps& ops;
   Counters& counters;
   io_uring ring = {};
+  std::vector<Completion> early;  // taken before anybody asked
   bool made = false;
   bool can_open = false;
   bool can_read_fixed = false;
@@ -181,11 +203,11 @@ void Ring::cancel_all(std::uint64_t token) {
 void Ring::enter(bool wait) { state_->enter(wait); }
 
 std::size_t Ring::completions(std::span<Completion> out) {
-  std::array<io_uring_cqe*, 128> found;
-  const unsigned wanted = static_cast<unsigned>(std::min(out.size(), found.size()));
-  const unsigned count = io_uring_peek_batch_cqe(&state_->ring, found.data(), wanted);
-  for (unsigned i = 0; i < count; ++i) out[i] = {io_uring_cqe_get_data64(found[i]), found[i]->res};
-  io_uring_cq_advance(&state_->ring, count);
+  std::vector<Completion>& early = state_->early;
+  if (early.empty()) return state_->take(out);
+  const std::size_t count = std::min(out.size(), early.size());
+  std::copy_n(early.begin(), count, out.begin());
+  early.erase(early.begin(), early.begin() + static_cast<std::ptrdiff_t>(count));
   return count;
 }
 

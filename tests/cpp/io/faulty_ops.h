@@ -19,6 +19,7 @@ class FaultyOps final : public FileOps {
   std::function<int(RingCall call, int result)> on_ring_result;
   std::atomic<std::int64_t> extra_ns = 0;  // added to the clock
   std::function<int()> on_setup;
+  std::function<int()> on_submit;
   int setup_result = 0;
   int register_result = 0;
 
@@ -33,6 +34,7 @@ class FaultyOps final : public FileOps {
   }
   std::int64_t now_ns() override { return FileOps::now_ns() + extra_ns; }
   int ring_setup() override { return on_setup ? on_setup() : setup_result; }
+  int ring_submit() override { return on_submit ? on_submit() : 0; }
   int ring_register_buffers(std::size_t) override { return register_result; }
   int ring_result(RingCall call, int result) override {
     return on_ring_result ? on_ring_result(call, result) : result;

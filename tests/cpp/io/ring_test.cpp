@@ -228,6 +228,38 @@ TEST_CASE("a ring with room for fewer completions than are in flight loses none"
   CHECK(local.io->counters().failures == 0);
 }
 
+TEST_CASE("a ring that refuses work now and then loses no read and does none twice") {
+  auto ops = std::make_unique<FaultyOps>();
+  std::atomic<unsigned> calls = 0;
+  ops->on_submit = [&calls] {
+    switch (++calls % 6) {
+      case 2:
+        return -EBUSY;
+      case 4:
+        return -EAGAIN;
+      case 5:
+        return -EINTR;
+      default:
+        return 0;
+    }
+  };
+  IoOptions options = with_backend(IoBackend::uring);
+  options.depth = 8;
+  LocalFixture local(options, true, LocalIoSeams{std::move(ops)});
+  if (local.io->status().backend != "uring") HP_SKIP("this kernel or container gives no io_uring");
+  std::vector<Wanted> files;
+  for (std::size_t i = 0; i < 100; ++i) {
+    const std::string name = "d/" + std::to_string(i);
+    local.put(name, pattern(3000 + i, i));
+    files.push_back({name, 0, pattern(3000 + i, i), stat_blocking(local.store(), name)->version});
+  }
+  std::vector<Wanted> wanted;
+  for (int again = 0; again < 100; ++again) wanted.insert(wanted.end(), files.begin(), files.end());
+  CHECK(read_all(local.store(), wanted).empty());
+  CHECK(local.io->counters().failures == 0);
+  CHECK(calls > 100);
+}
+
 TEST_CASE("threads: short reads and EINTR go on, EIO is read once more") {
   auto ops = std::make_unique<FaultyOps>();
   std::atomic<unsigned> calls = 0;
