@@ -382,6 +382,60 @@ def test_after_ctrl_c_the_iterator_goes_on(slow: Path) -> None:
     engine.close()
 
 
+INTERRUPTED = """
+import http.server, random, threading
+
+class Silent(http.server.BaseHTTPRequestHandler):  # tells sizes, and then nothing any more
+    protocol_version = "HTTP/1.1"
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+    def do_GET(self):
+        threading.Event().wait()
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+server.daemon_threads = True
+threading.Thread(target=server.serve_forever, daemon=True).start()
+silent = [f"http://127.0.0.1:{server.server_port}/{i}" for i in range(20)]
+pipes = [
+    hp.from_files(sys.argv[1], label=None).image("data", size=8, crop="none").batch(4),
+    hp.from_files(silent, label=None).batch(4),
+    hp.from_arrays({"x": np.arange(1_000_000)}).shuffle(seed=1).batch(5),
+]
+chance = random.Random(5)
+caught = 0
+for round in range(100):
+    timer = threading.Timer(
+        chance.uniform(0.001, 0.06),
+        lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT),
+    )
+    try:
+        try:
+            timer.start()
+            with pipes[round % 3].loader() as loader:
+                for batch in loader:
+                    pass
+        finally:
+            timer.join()
+    except KeyboardInterrupt:
+        caught += 1
+assert caught == 100, caught
+whole = hp.from_arrays({"x": np.arange(1000)}).shuffle(seed=1).batch(5).loader()
+print(sum(int(batch["x"].sum()) for batch in whole), flush=True)
+"""
+
+
+def test_ctrl_c_at_any_moment_is_an_exception_and_nothing_worse(slow: Path) -> None:
+    process = start(INTERRUPTED, slow)
+    text, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert int(text) == sum(range(1000))
+
+
 def test_a_timer_storm_changes_nothing() -> None:
     fired = []
     previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(1))
