@@ -38,6 +38,7 @@ template <class Open>
 auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress,
             Open&& call) {
   using Steady = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLook{50};
   const auto held = engine.get();
   OpenContext context;
   context.stores = &held->stores();
@@ -47,7 +48,7 @@ auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::obj
   auto looked = Steady::now();
   context.progress = [&](const char* what, std::uint64_t done, std::uint64_t total) {
     const auto now = Steady::now();
-    if (now - looked < std::chrono::milliseconds(100)) return true;
+    if (now - looked < kLook) return true;
     looked = now;
     py::gil_scoped_acquire acquired;
     raised = !go_on(progress, py::make_tuple(what, done, total));
@@ -109,10 +110,12 @@ class SampleReader {
     py::typing::List<NamedValues> values;
     for (std::size_t i = 0; i < samples.size(); ++i) values.append(NamedValues());
     for (const auto field : fields) locate(samples, field, values);
+    SignalWatch signals;
     const auto failed = [&] {
       py::gil_scoped_release released;
-      return fill();
+      return fill(signals.go_on());
     }();
+    signals.raise();
     if (failed) raise(*failed);
     for (auto& read : reads_) swap(read);
     return values;
@@ -174,7 +177,7 @@ class SampleReader {
   }
 
   // Without the GIL.
-  std::optional<Error> fill() {
+  std::optional<Error> fill(const GoOn& go_on) {
     std::string name;
     for (const auto& read : reads_) {
       dataset_.manifest().name(read.extent.object, name);
@@ -183,7 +186,7 @@ class SampleReader {
       auto filled = store_->read_now(name, version, {&piece, 1}, Wait::allowed);
       if (!filled) return dataset_.describe(std::move(filled).error(), read.sample, read.field);
       if (*filled == 1) continue;
-      auto outcome = read_blocking(*store_, name, read.extent.offset, read.out, version);
+      auto outcome = read_blocking(*store_, name, read.extent.offset, read.out, version, go_on);
       if (!outcome) return dataset_.describe(std::move(outcome).error(), read.sample, read.field);
       if (outcome->bytes < read.out.size()) {
         return dataset_.describe(
@@ -233,13 +236,14 @@ py::bytes first_value(const BoundDataset& dataset, const PyEngine& engine,
   auto value = py::reinterpret_steal<py::bytes>(bytes);
   const std::span<std::byte> out(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes)),
                                  static_cast<std::size_t>(extent->size));
+  SignalWatch signals;
   const auto failed = [&]() -> std::optional<Error> {
     py::gil_scoped_release released;
     const auto& manifest = dataset->manifest();
     std::string object;
     manifest.name(extent->object, object);
-    auto outcome =
-        read_blocking(*store, object, extent->offset, out, dataset->version(extent->object));
+    auto outcome = read_blocking(*store, object, extent->offset, out,
+                                 dataset->version(extent->object), signals.go_on());
     Error error(ErrorCode::object_changed, "the object ends within its first sample");
     if (!outcome) {
       error = std::move(outcome).error();
@@ -250,6 +254,7 @@ py::bytes first_value(const BoundDataset& dataset, const PyEngine& engine,
         .at_uri(manifest.root().join(object).to_string())
         .at_range({extent->offset, extent->offset + extent->size});
   }();
+  signals.raise();
   if (failed) raise(*failed);
   return value;
 }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -98,10 +100,12 @@ void wait_for_all(Gather<T>& gather, StopSource& stop) {
 }
 
 ObjectInfo stat_object(const Place& place) {
+  SignalWatch signals;
   Result<ObjectInfo> info = [&] {
     py::gil_scoped_release released;
-    return stat_blocking(*place.store, place.object);
+    return stat_blocking(*place.store, place.object, signals.go_on());
   }();
+  signals.raise();
   return value_or_raise(std::move(info));
 }
 
@@ -120,7 +124,18 @@ struct Range {
   ByteRange range;
   ObjectVersion expected;
   std::span<std::byte> out;
+  bool whole = false;                // the answer says its size
+  std::unique_ptr<std::byte[]> own;  // memory for it: without the GIL there are no bytes objects
 };
+
+// On a thread of the store.
+std::span<std::byte> allocate_for(Range& range, std::uint64_t size) {
+  range.own.reset(new (std::nothrow) std::byte[size]);
+  if (range.own == nullptr) return {};
+  range.out = {range.own.get(), static_cast<std::size_t>(size)};
+  range.range.stop = size;
+  return range.out;
+}
 
 // Reads every range whole, all in flight at once; the first error in order is raised.
 void read_ranges(std::vector<Range>& ranges) {
@@ -134,6 +149,9 @@ void read_ranges(std::vector<Range>& ranges) {
       request.object = range.place.object;
       request.offset = range.range.start;
       request.out = range.out;
+      if (range.whole) {
+        request.allocate = [&range](std::uint64_t size) { return allocate_for(range, size); };
+      }
       request.expected = range.expected;
       request.stop = stop.get_token();
       request.done = [gather, i](Result<ReadOutcome> outcome) {
@@ -164,6 +182,8 @@ Range resolve(Engine& engine, const Request& request) {
   range.range.start = std::get<1>(request).value_or(0);
   if (const auto stop = std::get<2>(request)) {
     range.range.stop = *stop;
+  } else if (range.range.start == 0 && range.place.store->is_remote()) {
+    range.whole = true;  // one request instead of two
   } else {
     const auto info = stat_object(range.place);
     range.expected = info.version;
@@ -178,20 +198,33 @@ Range resolve(Engine& engine, const Request& request) {
   return range;
 }
 
+// Of a range's size, with these bytes in it; without any they go there later.
+py::object new_bytes(const std::byte* from, Range& range) {
+  const auto size = static_cast<Py_ssize_t>(range.range.size());
+  PyObject* bytes = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(from), size);
+  if (bytes == nullptr) raise_python();
+  if (from == nullptr) {
+    range.out = {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes)), range.range.size()};
+  }
+  return py::reinterpret_steal<py::object>(bytes);
+}
+
 py::typing::List<py::bytes> read_many(const PyEngine& engine,
                                       const std::vector<Request>& requests) {
-  py::typing::List<py::bytes> values;
+  std::vector<py::object> filled;
   std::vector<Range> ranges;
   for (const auto& request : requests) {
     Range range = resolve(*engine.get(), request);
-    const auto size = range.range.size();
-    PyObject* bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
-    if (bytes == nullptr) raise_python();
-    values.append(py::reinterpret_steal<py::bytes>(bytes));
-    range.out = {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes)), size};
+    filled.push_back(range.whole ? py::object() : new_bytes(nullptr, range));
     ranges.push_back(std::move(range));
   }
   read_ranges(ranges);
+  py::typing::List<py::bytes> values;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    Range& range = ranges[i];
+    values.append(range.whole ? new_bytes(range.own.get(), range) : filled[i]);
+    range.own.reset();
+  }
   return values;
 }
 
@@ -202,7 +235,8 @@ std::uint64_t read_into(const PyEngine& engine, const py::bytes& uri, std::uint6
   if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
     raise(Error(ErrorCode::invalid_argument, "out must be C-contiguous"));
   }
-  std::vector<Range> ranges{resolve(*engine.get(), {uri, start, start + size})};
+  std::vector<Range> ranges;
+  ranges.push_back(resolve(*engine.get(), {uri, start, start + size}));
   ranges.front().out = {static_cast<std::byte*>(info.ptr), size};
   read_ranges(ranges);
   return size;

@@ -29,6 +29,18 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) raise_python();
 }
 
+GoOn SignalWatch::go_on() {
+  return [this] {
+    const py::gil_scoped_acquire acquired;
+    raised_ = PyErr_CheckSignals() != 0;
+    return !raised_;
+  };
+}
+
+void SignalWatch::raise() const {
+  if (raised_) raise_python();
+}
+
 bool go_on(const py::object& progress, const py::args& arguments) {
   if (PyErr_CheckSignals() != 0) return false;
   if (progress.is_none()) return true;

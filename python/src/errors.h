@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "headpond/result.h"
+#include "headpond/store.h"
 
 namespace headpond::python {
 
@@ -20,6 +21,18 @@ void check_signals();
 // Looks for signals and calls `progress` (unless None). False: Python's error is set, and the
 // caller raises it with raise_python() once its library has come back.
 bool go_on(const pybind11::object& progress, const pybind11::args& arguments);
+
+// Looks for signals within a call that waits without the GIL.
+class SignalWatch {
+ public:
+  // Asked now and then by who waits; false: a handler raised. Outlived by the watch.
+  GoOn go_on();
+  // Raises what a handler raised.
+  void raise() const;
+
+ private:
+  bool raised_ = false;
+};
 
 template <class T>
 T value_or_raise(Result<T> result) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import http.server
 import os
 import shutil
@@ -10,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +58,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def listening(port: int = 0) -> socket.socket:
+    """A socket that a server is started with: who connects before it runs just waits."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("127.0.0.1", port))
+    made.listen(512)
+    return made
+
+
 def make_certificates(folder: Path) -> None:
     """ca.pem, and good, expired, other-name and stranger, each with .pem and .key."""
 
@@ -100,23 +109,29 @@ class Nginx:
         self.www = root / "www"
         self.www.mkdir(parents=True)
         self._log = root / "access.log"
-        self.port, secure = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        sockets = [listening(), listening()]
+        self._ports = [made.getsockname()[1] for made in sockets]
+        plain, secure = self._ports
+        self.url = f"http://127.0.0.1:{plain}"
         self.secure_url = f"https://localhost:{secure}"
         configuration = root / "nginx.conf"
         # As root the workers would take another user, who may not read the folder.
         user = "user root;" if os.getuid() == 0 else ""
         configuration.write_text(
             _CONFIGURATION.format(
-                root=root, www=self.www, tls=tls, http=self.port, https=secure, user=user
+                root=root, www=self.www, tls=tls, http=plain, https=secure, user=user
             )
         )
         self._root = root
-        self.start()
+        self._start(sockets)
 
     def start(self) -> None:
-        """Also after `stop`, at the same ports."""
+        """After `stop`, at the same ports."""
+        self._start([listening(port) for port in self._ports])
+
+    def _start(self, sockets: list[socket.socket]) -> None:
         root = self._root
+        numbers = [made.fileno() for made in sockets]
         self._process = subprocess.Popen(
             [
                 "nginx",
@@ -129,15 +144,19 @@ class Nginx:
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            pass_fds=numbers,
+            env={**os.environ, "NGINX": "".join(f"{number};" for number in numbers)},
         )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.02)
-        raise RuntimeError(f"nginx did not start: {(root / 'error.log').read_text()}")
+        for made in sockets:
+            made.close()  # where nginx ends, so does the port
+        try:
+            asking = http.client.HTTPConnection("127.0.0.1", self._ports[0], timeout=30)
+            asking.request("HEAD", "/")
+            asking.getresponse()
+            asking.close()
+        except OSError as error:
+            log = (root / "error.log").read_text()
+            raise RuntimeError(f"nginx did not start: {log}") from error
 
     def put(self, name: str, data: bytes) -> str:
         """Writes a file; its URL."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,6 +179,19 @@ print(json.dumps([right, http["retries"], http["no_answers"], http["failures"]])
     assert run(program, HEADPOND_CA_FILE=ca) == [True, 0, 0, 0]
 
 
+class Said(logging.Handler):
+    """Sets its event when the log says these words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+        self.event = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._words in record.getMessage():
+            self.event.set()
+
+
 def test_an_epoch_outlives_a_restart_of_the_server(web: Nginx, tmp_path: Path) -> None:
     data = np.random.default_rng(5).integers(0, 255, (1 << 14, 1024), np.uint8)
     url = web.put("restart.bin", data.tobytes())
@@ -195,15 +208,19 @@ def test_an_epoch_outlives_a_restart_of_the_server(web: Nginx, tmp_path: Path) -
     got = [next(remote)]
     web.stop()
 
+    noticed = Said("does not answer")
+
     def restart_once_noticed() -> None:
-        while engine.info()["http"]["outages"] == 0:
-            time.sleep(0.01)
+        noticed.event.wait(100)
         web.start()
 
     helper = threading.Thread(target=restart_once_noticed, daemon=True)
     helper.start()
+    logging.getLogger("headpond").addHandler(noticed)
     got += list(remote)
+    logging.getLogger("headpond").removeHandler(noticed)
     helper.join()
+    assert noticed.event.is_set()
     np.testing.assert_array_equal(np.concatenate(got), np.concatenate([*batches(local, engine)]))
     assert engine.info()["http"]["failures"] == 0
     engine.close()
@@ -282,6 +299,17 @@ def test_the_report_counts_what_was_asked_of_web_servers(web: Nginx, tmp_path: P
     next(iter(local))
     assert local.report().counters["http_requests"] == 0
     assert "web servers:" not in str(local.report())
+
+
+def test_a_whole_object_takes_one_request(web: Nginx) -> None:
+    url = f"{web.url}/data.bin"
+    web.put("empty.bin", b"")
+    before = hp.info()["http"]["requests"]
+    assert hp.read(url) == DATA
+    assert hp.info()["http"]["requests"] == before + 1
+    wanted = [(url, None, None), (f"{web.url}/empty.bin", None, None), (url, 5, 9), (url, 0, None)]
+    assert hp.read_many(wanted) == [DATA, b"", DATA[5:9], DATA]
+    assert hp.info()["http"]["requests"] == before + 5
 
 
 def test_info_counts_what_was_sent(web: Nginx) -> None:

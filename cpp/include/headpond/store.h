@@ -33,7 +33,9 @@ struct ReadRequest {
   // For an object wanted whole whose size is not known; `offset` is then 0 and `out`
   // empty. Runs at most once, before `done`, on a thread of the store, and must not
   // block. Returns memory of exactly `size` bytes, valid until `done` has run; anything
-  // else is a refusal, and the read ends with resource_limit.
+  // else is a refusal, and the read ends with resource_limit. Where a server does not say the
+  // size before the end, the store holds the bytes until then, at most 32 MiB of all such
+  // reads together: a larger object is unsupported, and what does not fit beside others waits.
   std::function<std::span<std::byte>(std::uint64_t size)> allocate = nullptr;
 };
 
@@ -109,10 +111,15 @@ class Store {
   virtual void close() = 0;
 };
 
-// Blocking forms, for callers with a thread to spare: opening a dataset, ds[i].
+// Asked a few times in 200 ms by who waits; false: it is not wanted any more.
+using GoOn = std::function<bool()>;
+
+// Blocking forms, for callers with a thread to spare: opening a dataset, ds[i]. They end with
+// `cancelled` where `go_on` says false.
 Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::uint64_t offset,
-                                  std::span<std::byte> out, const ObjectVersion& expected = {});
-Result<ObjectInfo> stat_blocking(Store& store, std::string_view object);
+                                  std::span<std::byte> out, const ObjectVersion& expected = {},
+                                  const GoOn& go_on = {});
+Result<ObjectInfo> stat_blocking(Store& store, std::string_view object, const GoOn& go_on = {});
 Result<std::vector<ObjectInfo>> list_blocking(Store& store, std::string_view prefix = {});
 
 // Which store serves a URI's scheme. An ordinary object, owned by the engine;

@@ -20,12 +20,13 @@ std::string describe(const StoredType& type) {
   return (type.swapped ? "big-endian " : "") + std::string(name_of(type.dtype));
 }
 
-Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::uint64_t index) {
+Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::uint64_t index,
+                                  const GoOn& go_on) {
   std::string name;
   manifest.name(index, name);
   const std::uint64_t size = manifest.object_size(index);
   std::vector<std::byte> start(std::min<std::uint64_t>(size, kNpyHeaderMax));
-  if (auto read = read_exactly(store, name, manifest.version(index), 0, start); !read) {
+  if (auto read = read_exactly(store, name, manifest.version(index), 0, start, go_on); !read) {
     return std::move(read).error().at_uri(object_uri(manifest, index));
   }
   auto header = parse_npy_header(start);

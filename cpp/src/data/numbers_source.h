@@ -14,8 +14,10 @@ namespace headpond {
 bool has_npy_suffix(std::string_view name);
 
 // The header of object `index`, with the object's size checked against it.
-// Errors: those of parse_npy_header and the store; corrupt_data (data too short or too long).
-Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::uint64_t index);
+// Errors: those of parse_npy_header and the store; corrupt_data (data too short or too long);
+// cancelled by `go_on`.
+Result<NpyHeader> read_npy_header(Store& store, const Manifest& manifest, std::uint64_t index,
+                                  const GoOn& go_on);
 
 // "big-endian uint16"
 std::string describe(const StoredType& type);

@@ -112,7 +112,8 @@ class RecordFiles {
       if (!store) return std::move(store).error();
       store_ = *std::move(store);
     }
-    const auto header = read_npy_header(*store_, manifest_, index);
+    const auto header = read_npy_header(*store_, manifest_, index,
+                                        go_on_with(context_, "opening", index, manifest_.size()));
     if (!header) return header.error();
     return take_npy(*header, layout_);
   }

@@ -77,7 +77,8 @@ Result<Tokens> count_tokens(const Manifest& manifest, std::uint64_t index,
   if (!has_npy_suffix(name)) return raw_tokens(manifest.object_size(index), options.dtype);
   auto store = context.stores->open(manifest.root());
   if (!store) return std::move(store).error();
-  const auto header = read_npy_header(**store, manifest, index);
+  const auto header = read_npy_header(**store, manifest, index,
+                                      go_on_with(context, "opening", index, manifest.size()));
   if (!header) return header.error();
   return npy_tokens(*header, options);
 }

@@ -133,8 +133,8 @@ Result<Indexes> index_all(const Manifest& manifest, Store& store, OpenContext& c
 // request costs as much as they do; alone where they are large.
 class HeaderReader {
  public:
-  HeaderReader(Store& store, std::string name, const ObjectVersion& version)
-      : store_(store), name_(std::move(name)), version_(version) {}
+  HeaderReader(Store& store, std::string name, const ObjectVersion& version, GoOn go_on)
+      : store_(store), name_(std::move(name)), version_(version), go_on_(std::move(go_on)) {}
 
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) {
     const std::uint64_t stop = start_ + bytes_.size();
@@ -146,7 +146,7 @@ class HeaderReader {
     const auto size = std::max<std::uint64_t>(out.size(), far ? kShort : kLong);
     bytes_.resize(std::min(size, version_.size - offset));
     start_ = offset;
-    if (auto done = read_exactly(store_, name_, version_, offset, bytes_); !done) {
+    if (auto done = read_exactly(store_, name_, version_, offset, bytes_, go_on_); !done) {
       bytes_.clear();
       return done;
     }
@@ -160,14 +160,16 @@ class HeaderReader {
   Store& store_;
   std::string name_;
   ObjectVersion version_;
+  GoOn go_on_;
   std::uint64_t start_ = 0;
   std::vector<std::byte> bytes_;
 };
 
 // As known at opening, else the store is asked.
-Result<ObjectVersion> version_of(Store& store, const std::string& name, ObjectVersion known) {
+Result<ObjectVersion> version_of(Store& store, const std::string& name, ObjectVersion known,
+                                 const GoOn& go_on) {
   if (!known.is_any()) return known;
-  auto info = stat_blocking(store, name);
+  auto info = stat_blocking(store, name, go_on);
   if (!info) return std::move(info).error();
   return std::move(info->version);
 }
@@ -178,9 +180,9 @@ Result<void> index_shard(const Dataset& dataset, Store& store, std::uint64_t sha
   if (shards.count(shard)) return {};
   std::string name;
   dataset.manifest().name(shard, name);
-  auto version = version_of(store, name, shards.version(shard));
+  auto version = version_of(store, name, shards.version(shard), proceed);
   if (!version) return std::move(version).error();
-  HeaderReader reader(store, name, *version);
+  HeaderReader reader(store, name, *version, proceed);
   auto indexing = shards.index(
       shard, *version,
       [&](std::uint64_t offset, std::span<std::byte> out) { return reader.read(offset, out); });
@@ -265,15 +267,16 @@ struct Findings {
 // The first sample there is: headers of the first shards are read until it has ended. Its
 // bytes' places go to `extents`.
 Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest,
-                                        std::vector<Extent>& extents) {
+                                        std::vector<Extent>& extents, OpenContext& context) {
   std::string name;
   for (std::uint64_t shard = 0; shard < manifest.size(); ++shard) {
     manifest.name(shard, name);
-    auto version = version_of(store, name, manifest.version(shard));
+    const GoOn go_on = go_on_with(context, "opening", shard, manifest.size());
+    auto version = version_of(store, name, manifest.version(shard), go_on);
     if (!version) return std::move(version).error().at_uri(object_uri(manifest, shard));
     auto first =
         find_first_sample(version->size, [&](std::uint64_t offset, std::span<std::byte> out) {
-          return read_exactly(store, name, *version, offset, out);
+          return read_exactly(store, name, *version, offset, out, go_on);
         });
     if (!first) return std::move(first).error().at_uri(object_uri(manifest, shard));
     if (first->fields.empty()) continue;
@@ -288,7 +291,7 @@ Result<std::vector<Field>> first_fields(Store& store, const Manifest& manifest,
 // Shards of a store that is reached through a network: they are indexed while they are read.
 Result<std::shared_ptr<const Dataset>> open_late(Dataset::Parts parts, Store& store,
                                                  OpenContext& context) {
-  auto fields = first_fields(store, *parts.manifest, parts.first_sample);
+  auto fields = first_fields(store, *parts.manifest, parts.first_sample, context);
   if (!fields) return std::move(fields).error();
   parts.format = make_late_webdataset_format(
       *std::move(fields), parts.manifest,

@@ -116,7 +116,8 @@ Result<std::optional<Found>> find_plain(const Uri& uri, const Uri& parents, cons
   const auto [folder, name] = split_last(uri.path);
   const std::size_t skip =
       parents.path.size() + (parents.path.empty() || parents.path.ends_with('/') ? 0 : 1);
-  auto info = stat_blocking(**store, std::string_view(uri.path).substr(skip));
+  auto info = stat_blocking(**store, std::string_view(uri.path).substr(skip),
+                            go_on_with(context, "listing", 0, 0));
   if (info) {
     info->name = name;
     Found found{with_path(uri, folder), {}};

@@ -41,6 +41,13 @@ Result<std::shared_ptr<const Manifest>> resolve_source(const Source& source,
 Result<std::shared_ptr<const Manifest>> filter_manifest(
     const Manifest& manifest, const std::function<bool(std::string_view)>& keep);
 
+// Goes on as long as the context's progress does; the context outlives it.
+inline GoOn go_on_with(OpenContext& context, const char* what, std::uint64_t done,
+                       std::uint64_t total) {
+  if (!context.progress) return {};
+  return [&context, what, done, total] { return context.progress(what, done, total); };
+}
+
 // "1 shard", "2 shards".
 std::string count_of(std::uint64_t count, const std::string& what);
 

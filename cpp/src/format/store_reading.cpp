@@ -5,12 +5,12 @@
 namespace headpond {
 
 Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
-                          std::uint64_t offset, std::span<std::byte> out) {
+                          std::uint64_t offset, std::span<std::byte> out, const GoOn& go_on) {
   const Piece piece{offset, out};
   const auto filled = store.read_now(object, expected, {&piece, 1}, Wait::allowed);
   if (!filled) return filled.error();
   if (*filled == 1) return {};
-  const auto outcome = read_blocking(store, object, offset, out, expected);
+  const auto outcome = read_blocking(store, object, offset, out, expected, go_on);
   if (!outcome) return outcome.error();
   if (outcome->bytes != out.size()) {
     return Error(ErrorCode::corrupt_data, "the object ends after " +

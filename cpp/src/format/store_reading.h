@@ -11,9 +11,9 @@
 namespace headpond {
 
 // Fills `out` from `offset` on the calling thread: opening a dataset has one to spare.
-// Errors: as Store::read; corrupt_data when the object ends before.
+// Errors: as Store::read; corrupt_data when the object ends before; cancelled by `go_on`.
 Result<void> read_exactly(Store& store, std::string_view object, const ObjectVersion& expected,
-                          std::uint64_t offset, std::span<std::byte> out);
+                          std::uint64_t offset, std::span<std::byte> out, const GoOn& go_on = {});
 
 // The URI of object `index`, for messages.
 std::string object_uri(const Manifest& manifest, std::uint64_t index);

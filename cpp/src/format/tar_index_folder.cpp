@@ -14,9 +14,9 @@
 namespace headpond {
 namespace {
 
-TarWalker::Read reader_of(const TarIndexFolder::Shard& shard) {
-  return [&shard](std::uint64_t offset, std::span<std::byte> out) {
-    return read_exactly(shard.store, shard.object, shard.version, offset, out);
+TarWalker::Read reader_of(const TarIndexFolder::Shard& shard, const GoOn& go_on) {
+  return [&shard, &go_on](std::uint64_t offset, std::span<std::byte> out) {
+    return read_exactly(shard.store, shard.object, shard.version, offset, out, go_on);
   };
 }
 
@@ -94,7 +94,7 @@ std::string TarIndexFolder::path_of(const std::string& uri, const ObjectVersion&
 Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(
     const Shard& shard, const std::function<bool()>& proceed) const {
   const Digest version = digest_of(shard.version);
-  auto image = build_tar_index(shard.version.size, version, reader_of(shard), proceed);
+  auto image = build_tar_index(shard.version.size, version, reader_of(shard, proceed), proceed);
   if (!image) return std::move(image).error().at_uri(shard.uri);
   return TarIndex::open(Image(*std::move(image)), shard.version.size, version);
 }

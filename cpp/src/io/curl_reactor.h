@@ -32,7 +32,7 @@ struct ReactorOptions {
   bool peers_are_public = false;
 };
 
-// A TransferLoop on libcurl's multi interface; the only user of libcurl.
+// A TransferLoop on libcurl's multi interface; with curl_transfer.h the only user of libcurl.
 //
 // libcurl's own time limits read the machine's clock and stay off. What it would take
 // from the environment (proxies, .netrc) is switched off too, as are its redirects.

@@ -41,6 +41,7 @@ void HostHealth::answered(bool good, bool probe) {
   }
   if (!good) return;
   cuts_ = 0;
+  hindered_ = 0;
   tokens_ = std::min(tokens_ + 1, options_.tokens);
   limit_ = std::min<double>(limit_ + (limit_ < threshold_ ? 1 : 1 / limit_),
                             std::max(1u, options_.connections));
@@ -77,6 +78,23 @@ bool HostHealth::unanswered(Time now, bool probe) {
   return true;
 }
 
+void HostHealth::hindered(Time started, Time now, bool probe) {
+  if (probe) {
+    probing_ = false;
+    plan_probe(now);
+  }
+  // Those that were under way together are hindered together.
+  if (hindered_ > 0 && started <= last_hindered_) return;
+  last_hindered_ = now;
+  limit_ = std::max(1.0, limit_ / 2);
+  threshold_ = limit_;
+  Clock::Duration pause = options_.delay_min;
+  for (unsigned i = 0; i < hindered_ && pause < options_.hindered_max; ++i) pause *= 2;
+  ++hindered_;
+  pause = std::min<Clock::Duration>(pause, options_.hindered_max);
+  paused_until_ = std::max(paused_until_, now + pause);
+}
+
 void HostHealth::abandoned(bool probe) {
   if (probe) probing_ = false;
 }
@@ -108,19 +126,22 @@ Clock::Duration HostHealth::honoured(std::int64_t retry_after_s) const {
   return std::chrono::seconds(std::max<std::int64_t>(0, retry_after_s));
 }
 
-Clock::Duration HostHealth::delay(Time now, unsigned spent, bool busy, bool timed_out,
+Clock::Duration HostHealth::delay(unsigned spent, bool busy,
                                   std::optional<std::int64_t> retry_after_s) {
+  if (retry_after_s) return honoured(*retry_after_s) + jitter(options_.delay_min, 0);
   const unsigned doublings = spent > 0 ? spent - 1 : 0;
-  Clock::Duration wait = jitter(busy ? options_.busy_delay_min : options_.delay_min, doublings);
-  if (retry_after_s) wait = honoured(*retry_after_s) + jitter(options_.delay_min, 0);
+  return jitter(busy ? options_.busy_delay_min : options_.delay_min, doublings);
+}
+
+bool HostHealth::pay(Time now, bool timed_out) {
   const int cost = timed_out ? options_.timeout_tokens : options_.retry_tokens;
   if (tokens_ >= cost) {
     tokens_ -= cost;
-    return wait;
+    return true;
   }
-  next_tokenless_ = std::max(next_tokenless_, now) + options_.without_tokens;
-  // However many failed, none waits longer than the longest retry would.
-  return std::max(wait, std::min<Clock::Duration>(next_tokenless_ - now, options_.delay_max));
+  if (now < next_unpaid_) return false;
+  next_unpaid_ = now + options_.without_tokens;
+  return true;
 }
 
 }  // namespace headpond

@@ -24,6 +24,7 @@ struct RetryOptions {
   int retry_tokens = 5;     // a success gives one back
   int timeout_tokens = 10;
   Duration without_tokens{1'000};  // between two retries of a host whose tokens are spent
+  Duration hindered_max{5'000};    // between two starts while something is missing here
 };
 
 // What is known of one host, and what follows for the calls that want to go there. It
@@ -53,6 +54,12 @@ class HostHealth {
   void refused(Time started, Time now, bool probe, std::optional<std::int64_t> retry_after_s);
   // True: this makes the host down.
   bool unanswered(Time now, bool probe);
+  // It failed here, for want of a file handle or memory: that says nothing about the host. Fewer
+  // at a time, after a pause.
+  void hindered(Time started, Time now, bool probe);
+  // Times in a row, with no success between; those that were under way together are one.
+  unsigned hindered_times() const { return hindered_; }
+  void forget_hindered() { hindered_ = 0; }
   // An attempt that was ended by us says nothing.
   void abandoned(bool probe);
 
@@ -62,8 +69,11 @@ class HostHealth {
   void give_up();
 
   // How long the `spent`-th retry of a call waits.
-  Clock::Duration delay(Time now, unsigned spent, bool busy, bool timed_out,
-                        std::optional<std::int64_t> retry_after_s);
+  Clock::Duration delay(unsigned spent, bool busy, std::optional<std::int64_t> retry_after_s);
+  // Pays for a retry: with tokens, or as the one that goes without. False: not before
+  // next_unpaid(), or more tokens.
+  bool pay(Time now, bool timed_out);
+  Time next_unpaid() const { return next_unpaid_; }
 
   double limit() const { return limit_; }
   int tokens() const { return tokens_; }
@@ -83,7 +93,9 @@ class HostHealth {
   Time last_cut_{};    // of the limit
   unsigned cuts_ = 0;  // in a row
   Time paused_until_{};
-  Time next_tokenless_{};
+  Time next_unpaid_{};
+  Time last_hindered_{};
+  unsigned hindered_ = 0;  // in a row
   bool down_ = false;
   Time down_since_{};
   bool probing_ = false;

@@ -255,6 +255,9 @@ void ResponseHead::add_field(std::string_view name, std::string_view value) {
     case 16:
       if (is("Content-Encoding")) encoded_ |= !value.empty() && !same_letters(value, "identity");
       break;
+    case 17:
+      if (is("Transfer-Encoding")) chunked_ |= !same_letters(value, "identity");
+      break;
     default:
       break;
   }

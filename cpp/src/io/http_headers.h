@@ -45,7 +45,10 @@ class ResponseHead {
 
   int status() const { return status_; }
   std::string_view reason() const { return reason_; }
-  std::optional<std::uint64_t> content_length() const { return content_length_; }
+  // Nothing where the length is said in another way too, which then counts (RFC 9112, 6.3).
+  std::optional<std::uint64_t> content_length() const {
+    return chunked_ ? std::nullopt : content_length_;
+  }
   const std::optional<ContentRange>& content_range() const { return content_range_; }
   const std::string& etag() const { return etag_; }  // as sent: "..." or W/"..."
   const std::string& location() const { return location_; }
@@ -76,6 +79,7 @@ class ResponseHead {
   std::optional<std::int64_t> last_modified_s_;
   std::optional<std::int64_t> date_s_;
   bool encoded_ = false;
+  bool chunked_ = false;
   bool multipart_ = false;
 };
 

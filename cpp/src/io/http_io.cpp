@@ -75,6 +75,7 @@ std::chrono::milliseconds until(Clock::Time deadline, Clock::Time now) {
 // What the stores share, made at the first `open`.
 struct Parts {
   std::shared_ptr<TransferLoop> loop;
+  std::shared_ptr<HttpShared> shared = std::make_shared<HttpShared>();
   std::map<std::string, std::shared_ptr<RemoteHost>> hosts;  // by origin
 };
 
@@ -109,8 +110,9 @@ class Core final : public HttpIo, public std::enable_shared_from_this<Core> {
     if (closed_) return Error(ErrorCode::closed, "the engine is closed").at_uri(root.to_string());
     if (auto ready = make_parts(url->scheme == "https"); !ready) return std::move(ready).error();
     const auto host = host_of(url->origin());
-    auto attempts = std::make_shared<HttpAttempts>(*std::move(url), escape_url(root.query),
-                                                   parts_.loop, counts_, seams_.name_check);
+    auto attempts =
+        std::make_shared<HttpAttempts>(*std::move(url), escape_url(root.query), parts_.loop,
+                                       parts_.shared, counts_, seams_.name_check);
     auto store = std::make_shared<RetryStore>(
         std::move(attempts), host, parts_.loop, mark_,
         [weak = weak_from_this()]() -> Result<void> {

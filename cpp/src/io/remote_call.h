@@ -18,10 +18,12 @@ enum class FailureKind : std::uint8_t {
   busy,       // 429, 503: a live host asks for patience
   refused,    // 408, 425, 500 and such: a live host failed
   wrong,      // an answer that is not what was asked for: one more attempt
-  cut,        // an answer that broke off or stalled
+  cut,        // an answer that broke off, or came too slowly
   gateway,    // 502, 504: something before the host does not reach it
   no_answer,  // no connection, or one that ended without an answer
   timed_out,  // no answer in time
+  stalled,    // an answer that went silent: from its last byte on there was none
+  hindered,   // by us: no file handle or memory is left here
 };
 
 struct Failure {
@@ -52,17 +54,19 @@ struct RemoteCall {
   std::uint64_t got = 0;
   std::optional<ObjectVersion> version;
   bool head_failed = false;         // of a stat: one byte is asked for instead
+  bool head_says_empty = false;     // of a stat
   bool fresh = false;               // the next attempt is made on a new connection
   AttemptState* attempt = nullptr;  // under way; of `attempts`
 
   // Kept by RemoteHost.
   struct Retries {
-    unsigned spent = 0;     // failures that count
-    unsigned wrong = 0;     // of them: wrong answers
-    unsigned attempts = 0;  // all
-    std::uint64_t got = 0;  // when it last failed
-    bool probe = false;     // of a host that is down
-    bool last = false;      // the outage ended meanwhile
+    unsigned spent = 0;            // failures that count
+    unsigned wrong = 0;            // of them: wrong answers
+    unsigned attempts = 0;         // all
+    std::uint64_t got = 0;         // when it last failed
+    std::uint64_t got_before = 0;  // when this attempt began
+    bool probe = false;            // of a host that is down
+    bool last = false;             // the outage ended meanwhile
     Clock::Time began{};
     Clock::Time started{};  // this attempt
     std::optional<Error> first;

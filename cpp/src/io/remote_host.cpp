@@ -19,7 +19,7 @@ std::string seconds(Clock::Duration time) {
 
 bool is_no_answer(FailureKind kind) {
   return kind == FailureKind::gateway || kind == FailureKind::no_answer ||
-         kind == FailureKind::timed_out;
+         kind == FailureKind::timed_out || kind == FailureKind::stalled;
 }
 
 bool is_refusal(FailureKind kind) {
@@ -62,6 +62,7 @@ void RemoteHost::cancel_if(const std::function<bool(const RemoteCall&)>& chosen)
   };
   take(waiting_, [](Call& call) -> Call& { return call; });
   take(delayed_, [](auto& entry) -> Call& { return entry.second; });
+  take(unpaid_, [](Unpaid& entry) -> Call& { return entry.call; });
   const std::size_t idle = out.size();
   take(active_, [](Call& call) -> Call& { return call; });
   for (std::size_t i = idle; i < out.size(); ++i) {
@@ -79,6 +80,7 @@ void RemoteHost::cancel_if(const std::function<bool(const RemoteCall&)>& chosen)
 void RemoteHost::pump() {
   if (std::exchange(pumping_, true)) return;
   const auto now = loop_->now();
+  pay_retries(now);
   while (!delayed_.empty() && delayed_.begin()->first <= now) {
     // In front: they have waited longest.
     auto due = delayed_.extract(delayed_.begin());
@@ -87,7 +89,25 @@ void RemoteHost::pump() {
   while (!waiting_.empty() && health_.may_start(now, active_.size())) start_next();
   pumping_ = false;
   if (!delayed_.empty()) wake_at(delayed_.begin()->first);
+  if (!unpaid_.empty()) wake_at(std::min(health_.next_unpaid(), unpaid_.front().until));
   if (!waiting_.empty() && health_.next_start() > now) wake_at(health_.next_start());
+}
+
+// However many fail, a host gets no more retries than its budget says, in their order.
+void RemoteHost::pay_retries(Clock::Time now) {
+  while (!unpaid_.empty()) {
+    Unpaid& next = unpaid_.front();
+    const bool paid = health_.pay(now, next.timed_out);
+    if (!paid && now < next.until) return;
+    Unpaid entry = std::move(next);
+    unpaid_.pop_front();
+    if (paid) {
+      delayed_.emplace(std::max(entry.ready, now), std::move(entry.call));
+    } else {
+      fail(std::move(entry.call),
+           Error(ErrorCode::unavailable, "no retry is left for it: too many fail at this host"));
+    }
+  }
 }
 
 void RemoteHost::start_next() {
@@ -99,6 +119,7 @@ void RemoteHost::start_next() {
   }
   auto& retries = call->retries;
   retries.started = loop_->now();
+  retries.got_before = call->got;
   retries.probe = health_.start(retries.started);
   if (retries.attempts++ > 0) HttpCounts::add(counts_->retries);
   RemoteCall& started = *call;
@@ -144,6 +165,7 @@ void RemoteHost::failed(RemoteCall& call, Failure failure) {
     retry(std::move(taken), failure);
     pump();
   } else {
+    if (failure.kind == FailureKind::hindered && active_.empty()) end_shortage(failure.error);
     pump();
     fail(std::move(taken), std::move(failure.error));
   }
@@ -152,8 +174,12 @@ void RemoteHost::failed(RemoteCall& call, Failure failure) {
 void RemoteHost::note(const RemoteCall& call, const Failure& failure) {
   const auto now = loop_->now();
   const bool probe = call.retries.probe;
-  if (is_no_answer(failure.kind)) {
+  if (failure.kind == FailureKind::hindered) {
+    health_.hindered(call.retries.started, now, probe);
+  } else if (is_no_answer(failure.kind)) {
     HttpCounts::add(counts_->no_answers);
+    // It was there until its last byte.
+    if (call.got > call.retries.got_before) health_.answered(false, probe);
     health_.unanswered(now, probe);
   } else if (is_refusal(failure.kind)) {
     HttpCounts::add(counts_->refusals);
@@ -166,6 +192,7 @@ void RemoteHost::note(const RemoteCall& call, const Failure& failure) {
 bool RemoteHost::may_retry(RemoteCall& call, const Failure& failure) const {
   auto& retries = call.retries;
   if (failure.kind == FailureKind::final) return false;
+  if (failure.kind == FailureKind::hindered) return health_.hindered_times() <= options_.retries;
   if (is_no_answer(failure.kind) && retries.last) return false;
   if (is_no_answer(failure.kind) && health_.down()) return true;  // parked
   if (call.got >= retries.got + kProgressBytes) retries.spent = 0;
@@ -176,14 +203,17 @@ bool RemoteHost::may_retry(RemoteCall& call, const Failure& failure) const {
 }
 
 void RemoteHost::retry(Call call, const Failure& failure) {
+  if (failure.kind == FailureKind::hindered) return waiting_.push_front(std::move(call));
   call->fresh = !is_refusal(failure.kind);
   // Behind the others, so that probes go round: one object that never comes must not keep the
   // host down for all.
   if (is_no_answer(failure.kind) && health_.down()) return waiting_.push_back(std::move(call));
   const auto now = loop_->now();
-  const auto wait = health_.delay(now, call->retries.spent, failure.kind == FailureKind::busy,
-                                  failure.kind == FailureKind::timed_out, failure.retry_after_s);
-  delayed_.emplace(now + wait, std::move(call));
+  const auto wait =
+      health_.delay(call->retries.spent, failure.kind == FailureKind::busy, failure.retry_after_s);
+  const bool timed_out =
+      failure.kind == FailureKind::timed_out || failure.kind == FailureKind::stalled;
+  unpaid_.push_back({std::move(call), timed_out, now + wait, now + options_.outage});
 }
 
 void RemoteHost::went_down(const Failure& failure) {
@@ -206,11 +236,18 @@ void RemoteHost::end_outage() {
   std::deque<Call> waiting = std::exchange(waiting_, {});
   for (auto& entry : delayed_) waiting.push_back(std::move(entry.second));
   delayed_.clear();
+  for (auto& entry : std::exchange(unpaid_, {})) waiting.push_back(std::move(entry.call));
   for (auto& call : active_) call->retries.last = true;
   health_.give_up();
   const Error why = why_down_.value_or(Error(ErrorCode::unavailable, "no answer"));
   for (auto& call : waiting) fail(std::move(call), why);
   pump();
+}
+
+// Nothing is under way that could give something back: who waits would fail in the same way.
+void RemoteHost::end_shortage(const Error& error) {
+  health_.forget_hindered();
+  for (auto& call : std::exchange(waiting_, {})) fail(std::move(call), error);
 }
 
 Error RemoteHost::final_error(const RemoteCall& call, Error last) const {

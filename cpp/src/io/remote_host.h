@@ -35,7 +35,16 @@ class RemoteHost final : public AttemptListener, public std::enable_shared_from_
  private:
   using Call = std::unique_ptr<RemoteCall>;
 
+  // A retry that the host's budget does not pay yet.
+  struct Unpaid {
+    Call call;
+    bool timed_out = false;
+    Clock::Time ready{};  // when it may go, once it is paid
+    Clock::Time until{};  // when it gives up
+  };
+
   void pump();
+  void pay_retries(Clock::Time now);
   void start_next();
   void wake_at(Clock::Time time);
   Call take_active(RemoteCall& call);
@@ -44,6 +53,7 @@ class RemoteHost final : public AttemptListener, public std::enable_shared_from_
   bool may_retry(RemoteCall& call, const Failure& failure) const;
   void went_down(const Failure& failure);
   void end_outage();
+  void end_shortage(const Error& error);
   Error final_error(const RemoteCall& call, Error last) const;
   void fail(Call call, Error last);
   Error at(const RemoteCall& call, Error error) const;
@@ -56,6 +66,7 @@ class RemoteHost final : public AttemptListener, public std::enable_shared_from_
   HostHealth health_;
   std::deque<Call> waiting_;
   std::multimap<Clock::Time, Call> delayed_;  // by the time of their next attempt
+  std::deque<Unpaid> unpaid_;                 // in the order of their failures
   std::vector<Call> active_;
   std::optional<Error> why_down_;
   Clock::Time next_wake_ = Clock::Time::max();

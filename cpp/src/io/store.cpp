@@ -1,5 +1,6 @@
 #include "headpond/store.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <optional>
 #include <utility>
@@ -22,6 +23,17 @@ class Answer {
     set_.wait(lock, [&] { return value_.has_value(); });
     return std::move(*value_);
   }
+  // False: `go_on` said so.
+  bool wait_while(const GoOn& go_on) {
+    constexpr std::chrono::milliseconds kAsk{50};
+    std::unique_lock lock(mutex_);
+    while (!set_.wait_for(lock, kAsk, [&] { return value_.has_value(); })) {
+      lock.unlock();
+      if (!go_on()) return false;
+      lock.lock();
+    }
+    return true;
+  }
 
  private:
   std::mutex mutex_;
@@ -32,22 +44,33 @@ class Answer {
 }  // namespace
 
 Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::uint64_t offset,
-                                  std::span<std::byte> out, const ObjectVersion& expected) {
+                                  std::span<std::byte> out, const ObjectVersion& expected,
+                                  const GoOn& go_on) {
   auto answer = std::make_shared<Answer<ReadOutcome>>();
+  StopSource stop(std::nostopstate);
   ReadRequest request;
   request.object = object;
   request.offset = offset;
   request.out = out;
   request.expected = expected;
+  if (go_on) {
+    stop = StopSource();
+    request.stop = stop.get_token();
+  }
   request.done = [answer](Result<ReadOutcome> outcome) { answer->set(std::move(outcome)); };
   store.read(std::span(&request, 1));
-  return answer->wait();
+  if (!go_on || answer->wait_while(go_on)) return answer->wait();
+  stop.request_stop();
+  static_cast<void>(answer->wait());  // it may still write into `out`
+  return Error(ErrorCode::cancelled, "the read was cancelled");
 }
 
-Result<ObjectInfo> stat_blocking(Store& store, std::string_view object) {
+Result<ObjectInfo> stat_blocking(Store& store, std::string_view object, const GoOn& go_on) {
   auto answer = std::make_shared<Answer<ObjectInfo>>();
   store.stat(std::string(object),
              [answer](Result<ObjectInfo> info) { answer->set(std::move(info)); });
+  if (go_on && !answer->wait_while(go_on))
+    return Error(ErrorCode::cancelled, "the question was cancelled");
   return answer->wait();
 }
 

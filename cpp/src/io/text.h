@@ -9,4 +9,7 @@ namespace headpond {
 // character becomes \xNN, so that a name cannot forge a line or a colour.
 std::string printable(std::string_view bytes);
 
+// The same in one line: spaces and line breaks become one space.
+std::string one_line(std::string_view text);
+
 }  // namespace headpond

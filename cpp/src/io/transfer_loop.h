@@ -36,11 +36,11 @@ enum class TransferResult : std::uint8_t {
   not_connected,   // refused, unreachable, or not within the time to connect
   tls_refused,     // a certificate, or a handshake that cannot succeed
   broken,          // reset or closed before the end
-  stalled,         // no byte for too long, or too few
+  stalled,         // no byte for too long
+  slow,            // too few bytes for too long
   wrong_answer,    // not HTTP, or a head without end
   local_address,   // `public_only`, and the name leads there
   resource_limit,  // no file handle or memory is left here
-  too_many_bytes,  // behind what the head announced
 };
 
 struct TransferEnd {

@@ -138,8 +138,7 @@ TEST_CASE("delays are drawn from windows that double up to 20 s") {
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
       HostHealth health({}, seed);
       for (unsigned spent = 1; spent < longest.size(); ++spent)
-        longest[spent] =
-            std::max(longest[spent], health.delay(at(0s), spent, busy, false, std::nullopt));
+        longest[spent] = std::max(longest[spent], health.delay(spent, busy, std::nullopt));
     }
     for (unsigned spent = 1; spent < longest.size(); ++spent) {
       const Clock::Duration first = busy ? 1s : 100ms;
@@ -153,15 +152,60 @@ TEST_CASE("delays are drawn from windows that double up to 20 s") {
 
 TEST_CASE("a host whose tokens are spent gets one retry a second, and earns them back") {
   HostHealth health({}, 1);
-  for (int i = 0; i < 100; ++i) health.delay(at(0s), 1, false, false, std::nullopt);
+  for (int i = 0; i < 100; ++i) CHECK(health.pay(at(0s), false));
   CHECK(health.tokens() == 0);
-  std::vector<Clock::Duration> waits;
-  for (int i = 0; i < 5; ++i) waits.push_back(health.delay(at(0s), 1, false, false, std::nullopt));
-  for (int i = 0; i < 5; ++i) CHECK(waits[static_cast<std::size_t>(i)] >= (i + 1) * 1s);
+  for (int second = 0; second < 5; ++second) {
+    CHECK(health.pay(at(second * 1s), false));
+    CHECK_FALSE(health.pay(at(second * 1s), false));
+    CHECK_FALSE(health.pay(at(second * 1s + 999ms), false));
+    CHECK(health.next_unpaid() == at((second + 1) * 1s));
+  }
   for (int i = 0; i < 10; ++i) health.answered(true, false);
   CHECK(health.tokens() == 10);
-  health.delay(at(0s), 1, false, true, std::nullopt);  // a time-out costs 10
+  CHECK(health.pay(at(4500ms), true));  // a time-out costs 10
   CHECK(health.tokens() == 0);
+  CHECK_FALSE(health.pay(at(4500ms), true));
   for (int i = 0; i < 1000; ++i) health.answered(true, false);
   CHECK(health.tokens() == 500);
+}
+
+TEST_CASE("what is missing here lowers the limit, and pauses longer each time") {
+  HostHealth health({}, 1);
+  health.hindered(at(0s), at(0s), false);
+  CHECK(health.limit() == 16);
+  CHECK_FALSE(health.down());
+  CHECK(health.tokens() == 500);
+  Clock::Duration last = 0s;
+  auto now = at(0s);
+  for (int i = 0; i < 10; ++i) {
+    const auto pause = health.next_start() - now;
+    CHECK(pause >= last);
+    CHECK(pause <= 5s);
+    CHECK_FALSE(health.may_start(now, 0));
+    last = pause;
+    now = health.next_start();
+    CHECK(health.may_start(now, 0));
+    health.hindered(now, now, false);
+    health.hindered(now - 1ms, now, false);  // of the same wave
+    CHECK(health.hindered_times() == static_cast<unsigned>(i + 2));
+  }
+  CHECK(health.limit() == 1);
+  CHECK(last == 5s);
+  health.answered(true, false);
+  now = now + 1min;
+  health.hindered(now, now, false);
+  CHECK(health.next_start() - now == 100ms);
+}
+
+TEST_CASE("a probe that is hindered says nothing, and the next one keeps its pace") {
+  HostHealth health({}, 1);
+  bring_down(health, at(0s));
+  for (int i = 0; i < 20; ++i) {
+    const auto now = health.next_start();
+    REQUIRE(health.start(now));
+    health.hindered(now, now, true);
+    CHECK(health.down());
+    CHECK(health.next_start() < Clock::Time::max());
+    CHECK(health.next_start() - now <= 20s);
+  }
 }

@@ -81,6 +81,9 @@ class HttpSimulation {
                     std::move(call));
   }
 
+  // Is something under way that neither shows? Before the first call.
+  void await(std::function<bool()> busy) { busy_ = std::move(busy); }
+
   std::shared_ptr<ManualClock> clock;
   ScriptedOrigin origin;
   std::shared_ptr<LogQueue> log;
@@ -98,6 +101,7 @@ class HttpSimulation {
       bool busy = loop.run_once(std::chrono::milliseconds(idle == 0 ? 0 : 1));
       busy |= origin.step(0);
       busy |= run_events();
+      busy |= busy_ && busy_();
       if (busy) {
         idle = 0;
       } else if (++idle >= kIdleRounds && move_time(loop)) {
@@ -130,6 +134,7 @@ class HttpSimulation {
   std::thread thread_;
   std::atomic<bool> stopping_ = false;
   std::multimap<Clock::Time, std::function<void()>> events_;
+  std::function<bool()> busy_;
 };
 
 }  // namespace headpond
