@@ -133,7 +133,13 @@ Result<void> Eviction::remove(std::span<const SpaceEvent> chosen, int& failed) {
 // --- What is there.
 
 void Eviction::follow() {
-  if (!space_.follow(place_, events_)) lost_ = true;
+  if (!space_.follow(place_, events_)) {
+    lost_ = true;
+    // What the log still tells helps until the rescan.
+    const LogPlace end = space_.log_end();
+    place_.generation = end.generation;
+    if (!space_.follow(place_, events_)) place_ = end;
+  }
   constexpr std::size_t kManyEvents = 65'536;
   if (events_.size() > kManyEvents) merge();
 }
