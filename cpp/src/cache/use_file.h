@@ -44,7 +44,10 @@ class UseWriter {
   UseWriter(const UseWriter&) = delete;
   UseWriter& operator=(const UseWriter&) = delete;
 
-  // `block`: its place in the list given to create(). `next`: its next use after this one.
+  // `block`: its place in the list given to create(). `next`: its next use after this one. Told
+  // once the block is open for the use at hand (or known to be missing), because from here on it
+  // counts as free until `next`: telling a batch of 64 before opening its blocks costs 14 points of
+  // the hit rate in a cache of a quarter of the data.
   void used(std::size_t block, std::uint64_t next);
   // What has been used, and how fast: positions per second; 0: not known yet.
   void advance(std::uint64_t cursor, double rate);

@@ -392,8 +392,8 @@ TEST_CASE("Eviction: jobs of one and of several seeds and speeds agree with the 
 }
 
 TEST_CASE("Eviction: with many blocks the batches agree with the simulated ones") {
-  // 3,100 blocks are kept: the farthest three are taken for three choices.
-  check_agreement(simulation::Trace::of(3600, {shuffled_job(3600, 2, 1, 1)}), 3100);
+  // 2,100 blocks are kept: the farthest two are taken for two choices.
+  check_agreement(simulation::Trace::of(2500, {shuffled_job(2500, 3, 1, 1)}), 2100);
 }
 
 TEST_CASE("Simulation: the optimum of small caches is what trying everything finds") {

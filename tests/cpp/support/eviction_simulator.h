@@ -29,26 +29,46 @@ struct Job {
   std::uint32_t speed = 1;
 };
 
-struct Trace {
+class Trace {
+ public:
   std::uint32_t blocks = 0;
   std::vector<Job> jobs;
   std::vector<Access> accesses;
 
-  // Steps each job to the end of its positions.
+  // Steps each job to the end of its positions, in turn.
   static Trace of(std::uint32_t blocks, std::vector<Job> jobs) {
-    Trace trace{blocks, std::move(jobs), {}};
+    Trace trace(blocks, std::move(jobs));
     std::vector<std::size_t> cursors(trace.jobs.size());
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::uint32_t job = 0; job < trace.jobs.size(); ++job) {
-        for (std::uint32_t i = 0; i < trace.jobs[job].speed; ++i) {
-          if (cursors[job] == trace.jobs[job].blocks.size()) break;
-          trace.accesses.push_back({job, trace.jobs[job].blocks[cursors[job]++]});
-          moved = true;
-        }
-      }
+      for (std::uint32_t job = 0; job < trace.jobs.size(); ++job)
+        for (std::uint32_t i = 0; i < trace.jobs[job].speed; ++i)
+          moved = trace.step(job, cursors) || moved;
     }
     return trace;
+  }
+  // The same speeds, but whose turn it is is drawn.
+  static Trace drawn(std::uint32_t blocks, std::vector<Job> jobs, std::uint64_t seed) {
+    Trace trace(blocks, std::move(jobs));
+    std::vector<std::uint32_t> turns;
+    std::size_t left = 0;
+    for (std::uint32_t job = 0; job < trace.jobs.size(); ++job) {
+      turns.insert(turns.end(), trace.jobs[job].speed, job);
+      left += trace.jobs[job].blocks.size();
+    }
+    std::vector<std::size_t> cursors(trace.jobs.size());
+    std::mt19937_64 random(seed);
+    while (left > 0) left -= trace.step(turns[random() % turns.size()], cursors);
+    return trace;
+  }
+
+ private:
+  Trace(std::uint32_t block_count, std::vector<Job> all)
+      : blocks(block_count), jobs(std::move(all)) {}
+  bool step(std::uint32_t job, std::vector<std::size_t>& cursors) {
+    if (cursors[job] == jobs[job].blocks.size()) return false;
+    accesses.push_back({job, jobs[job].blocks[cursors[job]++]});
+    return true;
   }
 };
 
@@ -167,10 +187,12 @@ class Random {
 // cursor, its rate and the next position of each block; the block goes that is needed last in
 // seconds, of equals the lower one; the incoming one stays out unless that is later than its own.
 // With n blocks kept, the farthest max(1, n / 1024) are looked for once per that many choices.
+// A job takes `batch` positions at a time: it opens the blocks of them that are there, tells that
+// they are used, then lets the missing ones in, each once.
 class NextUse {
  public:
-  NextUse(const Trace& trace, std::size_t capacity)
-      : trace_(trace), capacity_(capacity), kept_(trace.blocks, false) {
+  NextUse(const Trace& trace, std::size_t capacity, std::size_t batch = 1)
+      : trace_(trace), capacity_(capacity), batch_(batch), kept_(trace.blocks, false) {
     for (const Job& job : trace.jobs) {
       Told told;
       told.next_of_position = next_uses(job.blocks, trace.blocks);
@@ -183,18 +205,8 @@ class NextUse {
 
   bool access(std::size_t, const Access& access) {
     Told& told = told_[access.job];
-    // The use at hand is over, for the job's own numbers, before anything is chosen.
-    told.next[access.block] = told.next_of_position[told.cursor++];
-    if (kept_[access.block]) return true;
-    if (size_ == capacity_) {
-      const std::uint32_t victim = choose(seconds_until(access.block));
-      if (victim == kNobody) return false;
-      kept_[victim] = false;
-      --size_;
-    }
-    kept_[access.block] = true;
-    ++size_;
-    return false;
+    if (told.position == told.cursor) use_batch(access.job);
+    return told.hits[told.position++ - (told.cursor - told.hits.size())];
   }
 
   const std::vector<bool>& kept() const { return kept_; }
@@ -219,9 +231,43 @@ class NextUse {
   struct Told {
     std::vector<std::uint64_t> next_of_position;
     std::vector<std::uint64_t> next;
+    std::uint64_t position = 0;
     std::uint64_t cursor = 0;
+    std::vector<bool> hits;  // of the positions of the batch, which ends at the cursor
     double rate = 1;
   };
+
+  void use_batch(std::uint32_t job) {
+    Told& told = told_[job];
+    const std::vector<std::uint32_t>& order = trace_.jobs[job].blocks;
+    const std::uint64_t first = told.cursor;
+    told.hits.clear();
+    for (; told.cursor < std::min<std::uint64_t>(order.size(), first + batch_); ++told.cursor) {
+      told.hits.push_back(kept_[order[told.cursor]]);
+      told.next[order[told.cursor]] = told.next_of_position[told.cursor];
+    }
+    std::set<std::uint32_t> missed, let_in;
+    for (std::size_t i = 0; i < told.hits.size(); ++i) {
+      const std::uint32_t block = order[first + i];
+      if (told.hits[i]) continue;
+      if (!missed.insert(block).second)
+        told.hits[i] = let_in.count(block) != 0;
+      else if (admit(block))
+        let_in.insert(block);
+    }
+  }
+
+  bool admit(std::uint32_t block) {
+    if (size_ == capacity_) {
+      const std::uint32_t victim = choose(seconds_until(block));
+      if (victim == kNobody) return false;
+      kept_[victim] = false;
+      --size_;
+    }
+    kept_[block] = true;
+    ++size_;
+    return true;
+  }
 
   std::uint32_t choose(double incoming) {
     if (choices_left_ == 0 || candidates_.empty()) look();
@@ -244,6 +290,7 @@ class NextUse {
 
   const Trace& trace_;
   std::size_t capacity_;
+  std::size_t batch_;
   std::vector<bool> kept_;
   std::size_t size_ = 0;
   std::vector<Told> told_;
