@@ -167,7 +167,7 @@ std::vector<ReadRequest> ColdReads::request(const std::shared_ptr<Job>& job,
     // go of goes with the closure.
     request.done = [this, run, job = std::shared_ptr(job), read = std::move(read),
                     last = std::shared_ptr<const void>()](Result<ReadOutcome> result) mutable {
-      last = ended(run, std::move(job), read, result);
+      if (job != nullptr) last = ended(run, std::move(job), read, result);
     };
     requests.push_back(std::move(request));
     const std::lock_guard lock(job->mutex);
@@ -179,14 +179,14 @@ std::vector<ReadRequest> ColdReads::request(const std::shared_ptr<Job>& job,
 // --- reading ---
 
 void ColdReads::start(Job& job, std::vector<ReadRequest> requests) {
-  if (!requests.empty()) ask(*run(), job, std::move(requests));
+  if (!requests.empty()) begin_reads(*run(), job, std::move(requests));
 }
 
-void ColdReads::ask(Run& run, Job& job, std::vector<ReadRequest> requests) {
+void ColdReads::begin_reads(Run& run, Job& job, std::vector<ReadRequest> requests) {
   run.in_flight.add(requests.size());
   job.reads_in_flight.fetch_add(static_cast<std::uint32_t>(requests.size()),
                                 std::memory_order_relaxed);
-  store_->read(requests);
+  ask(*store_, requests);
 }
 
 // On a thread of the store, so nothing here waits. Everything of ours that the caller holds is
@@ -221,7 +221,7 @@ std::optional<Error> ColdReads::judge(const std::shared_ptr<Run>& run,
   auto requests = request(job, run, split(*job, read));
   // Their rows wait for all of them, and for this one still.
   for (const ColdRecord& record : read.records) ++job->cold[record.row]->pending;
-  ask(*run, *job, std::move(requests));
+  begin_reads(*run, *job, std::move(requests));
   return std::nullopt;
 }
 

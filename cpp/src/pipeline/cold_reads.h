@@ -60,7 +60,7 @@ class ColdReads {
   bool place(Job& job, Read& read) const;
   std::vector<ReadRequest> request(const std::shared_ptr<Job>& job, const std::shared_ptr<Run>& run,
                                    std::vector<Read> reads);
-  void ask(Run& run, Job& job, std::vector<ReadRequest> requests);
+  void begin_reads(Run& run, Job& job, std::vector<ReadRequest> requests);
   std::vector<Read> split(const Job& job, const Read& together) const;
   std::shared_ptr<const void> ended(const std::shared_ptr<Run>& run, std::shared_ptr<Job> job,
                                     Read& read, const Result<ReadOutcome>& result);

@@ -3,9 +3,11 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "headpond/result.h"
+#include "headpond/store.h"
 
 namespace headpond {
 
@@ -20,6 +22,16 @@ std::optional<Error> guarded(Work work) {
     return Error(ErrorCode::resource_limit, "no memory is left");
   } catch (const std::exception& error) {
     return Error(ErrorCode::internal, std::string("an exception: ") + error.what());
+  }
+}
+
+// Asks the store. Where it throws, reads that it did not take up have failed; each `done` of ours
+// ignores a second call, for it is not known which have run.
+inline void ask(Store& store, std::span<ReadRequest> requests) {
+  const auto thrown = guarded([&] { store.read(requests); });
+  if (!thrown) return;
+  for (ReadRequest& request : requests) {
+    if (request.done) request.done(*thrown);
   }
 }
 

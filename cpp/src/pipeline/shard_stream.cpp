@@ -181,12 +181,13 @@ void ShardStream::ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& 
   request.out = {byte.get(), 1};
   request.done = [this, byte, run, shard = std::shared_ptr(shard),
                   last = std::shared_ptr<const void>()](Result<ReadOutcome> outcome) mutable {
+    if (shard == nullptr) return;
     ended(*run, *shard, [&] { note_version(*shard, std::move(outcome)); });
     shard.reset();
     last = run->in_flight.remove();
   };
   run->in_flight.add();
-  setup_.store->read({&request, 1});
+  ask(*setup_.store, {&request, 1});
 }
 
 // Its version is known: what is there to be done?
@@ -306,12 +307,13 @@ ShardStream::Issued ShardStream::read_block(Lock& lock,
   request.expected = shard->version();
   request.done = [note, run, held, shard = std::shared_ptr(shard),
                   last = std::shared_ptr<const void>()](Result<ReadOutcome> outcome) mutable {
+    if (shard == nullptr) return;
     note(*run, *shard, std::move(*held), std::move(outcome));
     shard.reset();
     last = run->in_flight.remove();
   };
   run->in_flight.add();
-  setup_.store->read({&request, 1});
+  ask(*setup_.store, {&request, 1});
   return Issued::yes;
 }
 

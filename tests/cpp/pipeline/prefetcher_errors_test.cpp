@@ -302,6 +302,36 @@ TEST_CASE("an exception of a store or a format is the error of its batch, and th
   }
 }
 
+TEST_CASE("a store that throws when it is asked fails the reads that it did not take up") {
+  // Throws before or behind its work.
+  class Throwing final : public WrappedStore {
+   public:
+    Throwing(std::shared_ptr<Store> inner, bool behind)
+        : WrappedStore(std::move(inner)), behind_(behind) {}
+    void read(std::span<ReadRequest> requests) override {
+      if (!behind_) throw std::runtime_error("a library's");
+      inner().read(requests);
+      throw std::bad_alloc();
+    }
+
+   private:
+    const bool behind_;
+  };
+  for (const bool behind : {false, true}) {
+    auto format = std::make_unique<TableFormat>(std::vector<std::uint64_t>(20, 10), Shape{10});
+    const auto store = std::make_shared<Throwing>(blob_store(*format), behind);
+    Setup setup;
+    setup.spec = spec_of(table_dataset(std::move(format), std::make_shared<ColdStore>(store)), 5);
+    const auto batches = run(setup);
+    REQUIRE(batches.size() == 4);
+    const auto failed = std::count_if(batches.begin(), batches.end(),
+                                      [](const Batch& batch) { return batch.error.has_value(); });
+    CHECK(failed == (behind ? 0 : 4));
+    CHECK(setup.engine->log()->drain().empty());  // no read is thought to be stuck
+    CHECK(setup.engine->status().memory_used == 0);
+  }
+}
+
 TEST_CASE("a record of an impossible size fails its row, not the memory around it") {
   for (const std::uint64_t size : {std::uint64_t{1} << 47, ~std::uint64_t{0} - 4095}) {
     struct Lying final : Format {
