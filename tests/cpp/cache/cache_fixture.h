@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "cache/block_file.h"
 #include "cache/cache_folder.h"
 #include "cache/fill_file.h"
+#include "cache/tapped_ops.h"
 #include "headpond/block.h"
 #include "support/bytes.h"
 #include "support/catch.h"
@@ -21,85 +23,35 @@
 namespace headpond {
 
 // The real calls, with answers that a test may alter, and a count of what is open.
-class FaultyCacheOps final : public CacheOps {
+class FaultyCacheOps final : public TappedCacheOps {
  public:
-  // Asked before each call with its name and its number from 0 on: 0 lets it through, -errno is
-  // answered instead.
+  // Asked before each call but close with its name and its number from 0 on: 0 lets it through,
+  // -errno is answered instead.
   std::function<int(std::string_view call, int number)> fault;
   int calls = 0;
   std::set<int> open_fds;
   // Bytes that one pwrite or preadv takes at most.
   std::size_t at_once = ~std::size_t{0};
 
-  int open_root(const char* path) override {
-    return opened("open_root", [&] { return CacheOps::open_root(path); });
-  }
-  int openat(int dir, const char* path, int flags, mode_t mode) override {
-    return opened("openat", [&] { return CacheOps::openat(dir, path, flags, mode); });
-  }
-  int close(int fd) override {
-    open_fds.erase(fd);
-    return CacheOps::close(fd);
-  }
-  int mkdirat(int dir, const char* name, mode_t mode) override {
-    return or_fault("mkdirat", [&] { return CacheOps::mkdirat(dir, name, mode); });
-  }
-  int set_lock(int fd, short type, std::uint64_t start, std::uint64_t bytes) override {
-    return or_fault("set_lock", [&] { return CacheOps::set_lock(fd, type, start, bytes); });
-  }
-  int fstat(int fd, struct stat* out) override {
-    return or_fault("fstat", [&] { return CacheOps::fstat(fd, out); });
-  }
-  int fstatat(int dir, const char* name, struct stat* out) override {
-    return or_fault("fstatat", [&] { return CacheOps::fstatat(dir, name, out); });
-  }
   ssize_t preadv(int fd, const struct iovec* parts, int count, std::uint64_t offset,
                  int flags) override {
-    return or_fault("preadv", [&]() -> ssize_t {
-      if (at_once == ~std::size_t{0}) return CacheOps::preadv(fd, parts, count, offset, flags);
-      struct iovec one = parts[0];
-      one.iov_len = std::min(one.iov_len, at_once);
-      return CacheOps::preadv(fd, &one, 1, offset, flags);
-    });
+    if (at_once == ~std::size_t{0}) return TappedCacheOps::preadv(fd, parts, count, offset, flags);
+    struct iovec one = parts[0];
+    one.iov_len = std::min(one.iov_len, at_once);
+    return TappedCacheOps::preadv(fd, &one, 1, offset, flags);
   }
   ssize_t pwrite(int fd, const std::byte* bytes, std::size_t size, std::uint64_t offset) override {
-    return or_fault("pwrite",
-                    [&] { return CacheOps::pwrite(fd, bytes, std::min(size, at_once), offset); });
-  }
-  int ftruncate(int fd, std::uint64_t size) override {
-    return or_fault("ftruncate", [&] { return CacheOps::ftruncate(fd, size); });
-  }
-  int fsync(int) override {  // takes 40 ms on some disks, and no test cuts the power
-    return or_fault("fsync", [] { return 0; });
-  }
-  int renameat2(int from_dir, const char* from, int to_dir, const char* to,
-                unsigned int flags) override {
-    return or_fault(flags == 0 ? "renameat" : "renameat2",
-                    [&] { return CacheOps::renameat2(from_dir, from, to_dir, to, flags); });
-  }
-  int linkat(int from_dir, const char* from, int to_dir, const char* to) override {
-    return or_fault("linkat", [&] { return CacheOps::linkat(from_dir, from, to_dir, to); });
-  }
-  int unlinkat(int dir, const char* name) override {
-    return or_fault("unlinkat", [&] { return CacheOps::unlinkat(dir, name); });
-  }
-  int list(int dir, const std::function<bool(const char*)>& each) override {
-    return or_fault("list", [&] { return CacheOps::list(dir, each); });
+    return TappedCacheOps::pwrite(fd, bytes, std::min(size, at_once), offset);
   }
 
- private:
-  template <class Real>
-  auto or_fault(std::string_view call, const Real& real) -> decltype(real()) {
+ protected:
+  int tap(std::string_view call) override {
+    if (call == "close") return 0;
     const int number = calls++;
-    const int answer = fault ? fault(call, number) : 0;
-    return answer != 0 ? answer : real();
+    return fault ? fault(call, number) : 0;
   }
-  template <class Real>
-  int opened(std::string_view call, const Real& real) {
-    const int fd = or_fault(call, real);
-    if (fd >= 0) open_fds.insert(fd);
-    return fd;
-  }
+  void was_opened(int fd) override { open_fds.insert(fd); }
+  void closed(int fd) override { open_fds.erase(fd); }
 };
 
 // A block of `bytes` bytes at the start of an object.
