@@ -110,12 +110,15 @@ bool ShardStream::work() {
   return index_some(lock) || issue(lock);
 }
 
+// In what follows workers let go of a shard before anybody can find that it is done with: what is
+// held beyond its group would look like memory in use.
+
 bool ShardStream::index_some(Lock& lock) {
   const auto& shards = groups_.shards();
   const auto found = std::find_if(shards.begin(), shards.end(),
                                   [](const auto& shard) { return shard->can_be_indexed(); });
   if (found == shards.end()) return false;
-  const std::shared_ptr<StreamedShard> shard = *found;
+  std::shared_ptr<StreamedShard> shard = *found;
   const auto [indexing, available] = shard->start_indexing();
   lock.unlock();
   Result<bool> known = false;
@@ -130,6 +133,7 @@ bool ShardStream::index_some(Lock& lock) {
   if (!known) fail(*shard, std::move(known).error());
   settle(*shard, dropped);
   look();
+  shard.reset();
   lock.unlock();
   dropped.clear();
   setup_.wake();
@@ -142,19 +146,19 @@ bool ShardStream::issue(Lock& lock) {
   const auto& shards = groups_.shards();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (run_->active >= kReadsMax) return false;
-    const auto shard = shards[i];
+    auto shard = shards[i];
     if (shard->state() == State::waiting) {
       if (shard->version().is_any()) {
-        ask_version(lock, shard);
+        ask_version(lock, std::move(shard));
       } else {
-        begin(lock, shard);
+        begin(lock, std::move(shard));
       }
       return true;
     }
     if (shard->state() == State::failed) return false;  // nothing behind it will be asked for
     if (shard->state() == State::asking) in_order = false;
     if (shard->state() != State::reading || !in_order) continue;
-    const Issued issued = read_block(lock, shard);
+    const Issued issued = read_block(lock, std::move(shard));
     if (issued == Issued::yes) return true;
     if (issued == Issued::no_memory) return false;  // somebody's release wakes
   }
@@ -169,7 +173,7 @@ bool ShardStream::issue(Lock& lock) {
 }
 
 // By a read of one byte: unlike a question for the version alone it can be cancelled.
-void ShardStream::ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& shard) {
+void ShardStream::ask_version(Lock& lock, std::shared_ptr<StreamedShard> shard) {
   shard->ask();
   const auto run = run_;
   ++run->active;
@@ -179,7 +183,7 @@ void ShardStream::ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& 
   setup_.dataset->manifest().name(shard->shard(), request.object);
   const auto byte = std::make_shared<std::byte>();
   request.out = {byte.get(), 1};
-  request.done = [this, byte, run, shard = std::shared_ptr(shard),
+  request.done = [this, byte, run, shard = std::move(shard),
                   last = std::shared_ptr<const void>()](Result<ReadOutcome> outcome) mutable {
     if (shard == nullptr) return;
     ended(*run, *shard, [&] { note_version(*shard, std::move(outcome)); });
@@ -191,7 +195,7 @@ void ShardStream::ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& 
 }
 
 // Its version is known: what is there to be done?
-void ShardStream::begin(Lock& lock, const std::shared_ptr<StreamedShard>& shard) {
+void ShardStream::begin(Lock& lock, std::shared_ptr<StreamedShard> shard) {
   shard->ask();  // nobody else begins it
   lock.unlock();
   std::string name;
@@ -217,6 +221,7 @@ void ShardStream::begin(Lock& lock, const std::shared_ptr<StreamedShard>& shard)
   if (!indexing) fail(*shard, std::move(indexing).error());
   settle(*shard, dropped);
   look();
+  shard.reset();
   lock.unlock();
   setup_.wake();
 }
@@ -260,8 +265,7 @@ bool ShardStream::is_stuck() const {
          });
 }
 
-ShardStream::Issued ShardStream::read_block(Lock& lock,
-                                            const std::shared_ptr<StreamedShard>& shard) {
+ShardStream::Issued ShardStream::read_block(Lock& lock, std::shared_ptr<StreamedShard> shard) {
   const auto block = shard->next_block();
   if (!block) return Issued::nothing_left;
   const std::uint64_t size = shard->bytes()->block_size(*block);
@@ -305,7 +309,7 @@ ShardStream::Issued ShardStream::read_block(Lock& lock,
   request.offset = shard->bytes()->block_start(*block);
   request.out = (*memory)->part(0);
   request.expected = shard->version();
-  request.done = [note, run, held, shard = std::shared_ptr(shard),
+  request.done = [note, run, held, shard = std::move(shard),
                   last = std::shared_ptr<const void>()](Result<ReadOutcome> outcome) mutable {
     if (shard == nullptr) return;
     note(*run, *shard, std::move(*held), std::move(outcome));

@@ -99,10 +99,10 @@ class ShardStream {
   void start(const Sampler& sampler, std::uint64_t epoch, Sampler::GroupPlace group, bool hold);
   bool index_some(Lock& lock);
   bool issue(Lock& lock);
-  void ask_version(Lock& lock, const std::shared_ptr<StreamedShard>& shard);
-  void begin(Lock& lock, const std::shared_ptr<StreamedShard>& shard);
+  void ask_version(Lock& lock, std::shared_ptr<StreamedShard> shard);
+  void begin(Lock& lock, std::shared_ptr<StreamedShard> shard);
   bool lies_in_memory(const StreamedShard& shard, const std::string& name) const;
-  Issued read_block(Lock& lock, const std::shared_ptr<StreamedShard>& shard);
+  Issued read_block(Lock& lock, std::shared_ptr<StreamedShard> shard);
   std::optional<std::vector<ByteBudget::Credit>> take_credits(std::uint64_t bytes, bool must);
   bool is_stuck() const;
   template <class Note>
