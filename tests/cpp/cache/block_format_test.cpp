@@ -53,6 +53,21 @@ TEST_CASE("block format: the payload begins at a multiple of 4 KiB, and the tabl
   CHECK(layout_of(test_block(4 << 20))->header_bytes == 8192);
 }
 
+TEST_CASE("block format: a bundle of small objects costs little more than their bytes") {
+  std::vector<BlockExtent> extents;
+  for (int i = 0; i < 419; ++i) {  // 10 KB each, 4 MiB together
+    ObjectVersion version;
+    version.size = 10'000;
+    version.etag = "\"0123456789abcdef0123456789abcdef\"";
+    const std::string name = std::to_string(100'000'000 + i) + ".jpg";
+    extents.push_back(
+        {"https://storage.example/bucket/a/dataset/train/" + name, version, {0, 10'000}});
+  }
+  const Block block = make_block(std::move(extents));
+  CHECK(static_cast<double>(disk_bytes(*layout_of(block))) <
+        1.03 * static_cast<double>(block.bytes()));
+}
+
 TEST_CASE("block format: a block that the format cannot hold is refused") {
   CHECK(!layout_of(Block{}));
   CHECK(!layout_of(test_block(0)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -66,6 +67,12 @@ inline Block test_block(std::uint64_t bytes, const std::string& name = "a",
 // What the block of this name holds: other bytes for each name.
 inline Bytes payload_of(const Block& block) {
   return pattern(block.bytes(), block.key.digest.low | 1);
+}
+
+// How much of a test is run, from the environment.
+inline std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
 struct TestCache {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <random>
 
@@ -439,11 +438,6 @@ class Schedule {
   std::uint64_t next_number_ = 0, kills_left_ = 0;
   Outcome outcome_;
 };
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 // What is left: published blocks, and at most one fill file for each victim. The next process
 // takes over what there is, or removes it where the block is published.
