@@ -10,6 +10,7 @@ namespace headpond {
 namespace {
 
 constexpr std::uint64_t kNever64 = std::numeric_limits<std::uint64_t>::max();
+constexpr double kAnyTime = -1;
 constexpr std::size_t kBlocksPerCandidate = 1024;
 constexpr int kMaxFailedRemovals = 4;  // in one call
 // Others may take the room that was made; then this block is passed by.
@@ -23,40 +24,67 @@ Eviction::Eviction(std::shared_ptr<const CacheFolder> folder, Space& space, UseF
 Result<std::optional<Reservation>> Eviction::make_room(std::uint64_t bytes,
                                                        const Incoming& incoming) {
   int failed = 0;
+  std::uint64_t freed = 0, most = kNever64;
   for (int i = 0; i < kTries; ++i) {
     if (auto room = space_.reserve(bytes)) return room;
     const std::lock_guard lock(mutex_);
     needed_ = true;
     const std::uint64_t shortage = space_.shortage(bytes);
     if (shortage == 0) continue;
+    if (!listed_ || shortage == kNever64 || freed >= most) break;
+    if (most == kNever64) most = 2 * shortage;
+    follow();
+    const double sooner = uses_.seconds_until(incoming.key, incoming.own, incoming.own_next);
     std::vector<SpaceEvent> chosen;
-    if (!listed_ || shortage == kNever64 || !choose(shortage, incoming, chosen)) break;
-    if (auto removed = remove(chosen, failed); !removed)
+    if (!choose(shortage, sooner, chosen)) break;
+    auto removed = remove(chosen, failed);
+    if (!removed)
       return std::move(removed).error().in("making room in the cache " + folder_->path());
+    freed += *removed;
   }
   const std::lock_guard lock(mutex_);
   ++counts_.refused;
   return std::optional<Reservation>();
 }
 
-// Blocks that free `shortage` and are all needed later than the incoming one. False: there are
+Result<void> Eviction::shrink(const std::function<bool()>& proceed) {
+  constexpr std::uint64_t kStep = std::uint64_t{256} << 20;
+  int failed = 0;
+  std::uint64_t left = space_.shortage(0);
+  if (left == kNever64) return {};
+  while (left > 0) {
+    if (proceed && !proceed())
+      return Error(ErrorCode::cancelled, "shrinking the cache was stopped");
+    const std::lock_guard lock(mutex_);
+    needed_ = true;
+    if (!listed_) return {};
+    follow();
+    merge();
+    std::vector<SpaceEvent> chosen;
+    const std::uint64_t step = std::min({left, kStep, listing_.sum});
+    if (step == 0 || !choose(step, kAnyTime, chosen)) return {};
+    auto removed = remove(chosen, failed);
+    if (!removed) return std::move(removed).error().in("shrinking the cache " + folder_->path());
+    left -= std::min(left, *removed);
+  }
+  return {};
+}
+
+// Blocks that free `shortage` and are all needed later than in `sooner` seconds. False: there are
 // not enough.
-bool Eviction::choose(std::uint64_t shortage, const Incoming& incoming,
-                      std::vector<SpaceEvent>& chosen) {
-  follow();
+bool Eviction::choose(std::uint64_t shortage, double sooner, std::vector<SpaceEvent>& chosen) {
   bool fresh = false;
   if (calls_left_ == 0) {
     look(shortage);
     fresh = true;
   }
   --calls_left_;
-  const double limit = uses_.seconds_until(incoming.key, incoming.own, incoming.own_next);
   for (;;) {
     std::uint64_t freed = 0;
     while (freed < shortage && !candidates_.empty()) {
       const SpaceEvent& last = candidates_.back();
       // Asked again: it may have been used, or be wanted by somebody new, since the look.
-      if (!(uses_.seconds_until(last.key) > limit)) {
+      if (!(uses_.seconds_until(last.key) > sooner)) {
         candidates_.insert(candidates_.end(), chosen.rbegin(), chosen.rend());
         return false;
       }
@@ -106,7 +134,9 @@ void Eviction::look(std::uint64_t shortage) {
   }
 }
 
-Result<void> Eviction::remove(std::span<const SpaceEvent> chosen, int& failed) {
+// The bytes that went.
+Result<std::uint64_t> Eviction::remove(std::span<const SpaceEvent> chosen, int& failed) {
+  std::uint64_t freed = 0;
   for (const SpaceEvent& block : chosen) {
     Removal removal = space_.remove(block.key, block.bytes);
     auto removed = folder_->remove_block(block.key);
@@ -123,11 +153,12 @@ Result<void> Eviction::remove(std::span<const SpaceEvent> chosen, int& failed) {
       removal.unlinked(*removed);
       ++counts_.evicted_blocks;
       counts_.evicted_bytes += *removed;
+      freed += *removed;
     }
     // The log tells it too, but not to who has lost track.
     events_.push_back({block.key, block.bytes, false});
   }
-  return {};
+  return freed;
 }
 
 // --- What is there.

@@ -37,11 +37,18 @@ class Eviction {
   Eviction(std::shared_ptr<const CacheFolder> folder, Space& space, UseFiles& uses);
   Eviction(Eviction&&) = delete;
 
-  // Room for a file of `bytes`, after removing just what that takes. nullopt: it would displace
+  // Room for a file of `bytes`, after removing just what that takes (the double at most, when
+  // others take the room that was made or the disk frees it late). nullopt: it would displace
   // something needed sooner, or there is no listing yet; the caller reads past the cache.
   // Errors: the file system refused 4 removals (each block is then left alone until the next
   // rescan). A reader that has the file open keeps its bytes.
   Result<std::optional<Reservation>> make_room(std::uint64_t bytes, const Incoming& incoming);
+
+  // Removes as many of the farthest blocks as limit and floor are short of at the call, needed or
+  // not: after somebody opened with a smaller limit, or others filled the disk. `proceed` is asked
+  // now and then.
+  // Errors: as make_room(); cancelled.
+  Result<void> shrink(const std::function<bool()>& proceed);
 
   // True when somebody should call rescan(), in the background: room was short and nothing is
   // listed, events were lost, or the accounts are in doubt.
@@ -70,9 +77,9 @@ class Eviction {
   };
   void follow();
   void merge();
-  bool choose(std::uint64_t shortage, const Incoming& incoming, std::vector<SpaceEvent>& chosen);
+  bool choose(std::uint64_t shortage, double sooner, std::vector<SpaceEvent>& chosen);
   void look(std::uint64_t shortage);
-  Result<void> remove(std::span<const SpaceEvent> chosen, int& failed);
+  Result<std::uint64_t> remove(std::span<const SpaceEvent> chosen, int& failed);
 
   std::shared_ptr<const CacheFolder> folder_;
   Space& space_;

@@ -367,10 +367,8 @@ std::uint64_t Space::shortage(std::uint64_t bytes) const {
   std::uint64_t shortage = wanted > totals.limit ? wanted - totals.limit : 0;
   if (totals.floor == 0) return shortage;
   struct statvfs disk = {};
-  // Unknown free space: as if there were none.
-  const std::uint64_t free = folder_->ops().fstatvfs(folder_->v1(), &disk) < 0
-                                 ? 0
-                                 : std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (folder_->ops().fstatvfs(folder_->v1(), &disk) < 0) return ~std::uint64_t{0};
+  const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
   // What is reserved may not be on the disk yet.
   const std::uint64_t taken = totals.floor + totals.reserved + bytes;
   return std::max(shortage, taken > free ? taken - free : 0);
@@ -384,7 +382,7 @@ bool Space::try_reserve(std::uint64_t bytes) {
 }
 
 std::optional<Reservation> Space::reserve(std::uint64_t bytes) {
-  if (fork_.forked() || !counted()) return std::nullopt;
+  if (fork_.forked() || !counted() || replaced()) return std::nullopt;
   // Two that ask at once may refuse each other where there is room for one: again.
   constexpr int kTries = 3;
   for (int i = 0; i < kTries; ++i) {
@@ -393,6 +391,12 @@ std::optional<Reservation> Space::reserve(std::uint64_t bytes) {
   }
   if (reap() && try_reserve(bytes)) return Reservation(*this, bytes);
   return std::nullopt;
+}
+
+// Who deletes the file makes the next process open another one: two accounts of one folder.
+bool Space::replaced() const {
+  struct stat info = {};
+  return folder_->ops().fstat(fd_.get(), &info) < 0 || info.st_nlink == 0;
 }
 
 Publication Space::publish(Reservation reservation, const BlockKey& key) {

@@ -107,7 +107,8 @@ struct LogPlace {
 // largest. Numbers move so that a kill at any instant can only overstate; slots of dead processes
 // are emptied when room is short, and when an operation was cut off everybody is asked to rescan
 // (wants_rescan), which mends the total. A file that is damaged, foreign or of an earlier boot is
-// not trusted: nothing is granted until a rescan has counted what is there.
+// not trusted: nothing is granted until a rescan has counted what is there. Nor is anything by
+// accounts whose file was deleted under them.
 //
 // One object per process and directory (its locks are the process's), made through the process's
 // one open cache; it outlives what it gave out. Safe to call from any thread. In a forked child
@@ -125,7 +126,7 @@ class Space {
 
   // Room for a file, or nullopt: shortage() says how much must go.
   std::optional<Reservation> reserve(std::uint64_t bytes);
-  // Bytes that must be removed before reserve(bytes) can succeed; 0: none.
+  // Bytes that must be removed before reserve(bytes) can succeed; 0: none; ~0: no removal helps.
   std::uint64_t shortage(std::uint64_t bytes) const;
   // False until the first rescan of a directory whose accounts were not trusted: reserve() refuses.
   bool counted() const;
@@ -172,6 +173,7 @@ class Space {
   Result<void> claim_slot();
   bool lock_byte(std::uint64_t byte, std::uint64_t bytes = 1);
   void unlock_byte(std::uint64_t byte, std::uint64_t bytes = 1);
+  bool replaced() const;
   bool try_reserve(std::uint64_t bytes);
   bool empty_slot(SpaceSlot& slot);
   bool reap_locked();

@@ -64,9 +64,9 @@ class UseWriter {
 // All use files of a cache directory, this process's and the others'.
 //
 // One object per process and directory, as with Space. Costs for a million blocks: 24 MB of disk
-// and of page cache per loader, 4 MB in its process; create() sorts (0.2 s); distances() is one
-// pass over each file. Safe to call from any thread. Files that are damaged are ignored, and
-// removed once their process is dead.
+// and of page cache per loader, 4 MB in its process; create() takes 0.4 s; the distances of all
+// take one pass over each file (13 ms), that of one 0.2 us a file, an update 60 ns. Safe to call
+// from any thread. Files that are damaged are ignored, and removed once their process is dead.
 class UseFiles {
  public:
   explicit UseFiles(std::shared_ptr<const CacheFolder> folder);

@@ -123,6 +123,55 @@ TEST_CASE("Eviction: blocks differ in size") {
   CHECK(test.own.space->usage().published_bytes == 3 * kCell);
 }
 
+TEST_CASE("Eviction: a disk that frees late costs twice what is needed at most") {
+  EvictionTest test(10);
+  test.fill({10, 20, 30, 40, 50, 60, 70, 80, 90, 100});
+  // Readers have everything open: what is removed stays on the disk.
+  test.own.space.reset();
+  test.own.space = *Space::open(test.own.folder, test.own.claims, {10 * kCell, 5 * kCell, {}});
+  Eviction eviction(test.own.folder, *test.own.space, test.uses);
+  REQUIRE(eviction.rescan(nullptr));
+  test.own.ops->free_bytes = 5 * kCell;
+  const auto made = eviction.make_room(kCell, {key_of(1000), test.writer.get(), 1});
+  REQUIRE(made);
+  CHECK_FALSE(*made);
+  CHECK(test.kept().size() == 8);
+  REQUIRE(eviction.shrink(nullptr));
+  CHECK(test.kept().size() == 8);  // the floor holds
+  test.own.ops->free_bytes = 2 * kCell;
+  REQUIRE(eviction.shrink(nullptr));
+  CHECK(test.kept() == Numbers{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("Eviction: a smaller limit is reached by shrinking, the soonest stay") {
+  EvictionTest test(10);
+  test.fill({10, 20, 30, 40, 50, 60, 70, 80, 90, 100});
+  REQUIRE(test.eviction.shrink(nullptr));
+  CHECK(test.kept().size() == 10);
+  Child other([&](Child& self) {
+    Opened small(test.path);
+    small.space = *Space::open(small.folder, small.claims, {4 * kCell, 0, {}});
+    self.pause();
+    return 0;
+  });
+  other.await();
+  CHECK_FALSE(test.room(kCell, 200));  // not worth it
+  CHECK(test.kept().size() == 10);
+  CHECK_FALSE(test.eviction.shrink([] { return false; }));
+  REQUIRE(test.eviction.shrink(nullptr));
+  CHECK(test.kept() == Numbers{0, 1, 2, 3});
+  test.own.ops->unlink_error = -EROFS;
+  Child smaller([&](Child& self) {
+    Opened small(test.path);
+    small.space = *Space::open(small.folder, small.claims, {kCell, 0, {}});
+    self.pause();
+    return 0;
+  });
+  smaller.await();
+  for (int i = 0; i < 3; ++i) static_cast<void>(test.eviction.shrink(nullptr));
+  CHECK(test.kept().size() == 4);
+}
+
 TEST_CASE("Eviction: a reader keeps the bytes of a block that goes") {
   EvictionTest test(1);
   test.fill({50});

@@ -472,6 +472,18 @@ TEST_CASE("Space: a file damaged under living processes is counted anew beside t
   CHECK(own.space->usage().published_bytes == 4 * kCell);
 }
 
+TEST_CASE("Space: accounts that were deleted grant nothing more, new ones count anew") {
+  SpaceTest test;
+  Opened own(test.path, 10 * kCell);
+  REQUIRE(own.publish(key_of(1), 4 * kCell));
+  REQUIRE(unlink(test.file.c_str()) == 0);
+  CHECK_FALSE(own.space->reserve(kCell));
+  CHECK(in_child([&] {
+          Opened fresh(test.path, 10 * kCell);
+          return !fresh.space->reserve(7 * kCell) && fresh.space->reserve(6 * kCell) ? 0 : 1;
+        }) == 0);
+}
+
 TEST_CASE("Space: a folder, a symbolic link or a full disk in its place is an error") {
   SpaceTest test;
   Opened own(test.path);
