@@ -164,15 +164,28 @@ class Dataset(Verbs):
         return Pipeline._of(self)
 
     def __len__(self) -> int:
-        return len(self._core)
+        core = self._core
+        if not core.size_is_known and core.indexes_lie_beside:
+            self._count()
+        return len(core)
 
     def __getitem__(self, index: SupportsIndex) -> dict[str, Any]:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
         """Many samples at once, as torch's loader asks for them."""
-        wanted = [self._position(index) for index in indices]
+        wanted = self._reach([self._position(index) for index in indices])
         return self._core.read(default_engine()._core, wanted)
+
+    def _reach(self, positions: list[int]) -> list[int]:
+        """The numbers by which the core knows these samples; it indexes their shards if need be."""
+        if self._core.size_is_known:
+            return positions
+        progress = Progress()
+        try:
+            return self._core.reach(default_engine()._core, positions, progress)
+        finally:
+            progress.close()
 
     def _count(self) -> None:
         """Counts the samples of shards that were opened without an index."""
@@ -206,11 +219,11 @@ class Dataset(Verbs):
 
     def locate(self, index: SupportsIndex) -> list[tuple[str, int, int]]:
         """Where a sample lies: ``(uri, start, stop)`` for each of its fields."""
-        return self._core.locate(self._position(index))
+        return self._core.locate(self._reach([self._position(index)])[0])
 
     def key(self, index: SupportsIndex) -> str:
         """A sample's name in its store."""
-        return self._core.key(self._position(index))
+        return self._core.key(self._reach([self._position(index)])[0])
 
     def __repr__(self) -> str:
         fields = ", ".join(
@@ -218,7 +231,7 @@ class Dataset(Verbs):
             for name, field in self.fields.items()
         )
         core = self._core
-        samples = f"{len(core):,} samples" if core.size_is_known else "samples not counted yet"
+        samples = f"{len(core):,} samples" if core.size_is_promised else "samples not counted yet"
         return f"Dataset({self._description.name}, {samples}, {fields})"
 
 
@@ -226,7 +239,8 @@ def _count(dataset: _core.Dataset) -> None:
     if dataset.size_is_known:
         return
     shards = len(dataset.manifest)
-    logger.info("counting the samples of %d shards: their headers are read first", shards)
+    what = "the indexes beside them" if dataset.indexes_lie_beside else "their headers"
+    logger.info("counting the samples of %d shards: %s are read first", shards, what)
     progress = Progress()
     try:
         dataset.index_shards(default_engine()._core, progress)
@@ -270,16 +284,19 @@ def from_webdataset(shards: Source) -> Dataset:
     """Tar shards: members of one key make a sample, one field per extension.
 
     Args:
-        shards: Shards: a path or URL, a glob, braces ``{0000..0146}``, a list, or a
-            :class:`Manifest`.
+        shards: Shards: a path or URL, a glob, braces ``{0000..0146}``, a list, a
+            :class:`Manifest`, or an index of wids (a path or URL that ends in ``.json``).
 
     Returns:
         Samples shard by shard; fields are those of the first sample. How many there are is known
-        at once of local shards, of remote ones when each was read.
+        at once of local shards, of remote ones when each was read, or when ``len()`` is asked
+        where an index lies beside them: shard indexes of ``headpond index`` or of DALI,
+        ``shardindex.json`` of wids, ``.nv-meta`` of Energon.
 
     Raises:
         NotFound: A shard does not exist.
-        CorruptData: A shard is damaged, or a sample has a field twice; names shard and member.
+        CorruptData: A shard is damaged, or a sample has a field twice; names shard and member. Or
+            a shard has not as many samples as the list beside it says; names both counts.
     """
     return _open("webdataset", shards)
 

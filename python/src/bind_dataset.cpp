@@ -87,16 +87,16 @@ py::typing::List<FieldTuple> fields(const Dataset& dataset) {
 }
 
 std::uint64_t known_size(const Dataset& dataset) {
-  if (dataset.size_is_known()) return dataset.size();
+  if (const auto size = dataset.promised_size()) return *size;
   throw py::type_error(
       "the samples of these shards are not counted yet: that is known once each shard was read; "
-      "shuffle(mode=\"full\"), or `headpond index`, counts them first");
+      "shuffle(mode=\"full\") counts them first, and `headpond index --beside` once for all");
 }
 
 std::uint64_t checked(const Dataset& dataset, std::uint64_t index) {
-  if (index < known_size(dataset)) return index;
-  raise(Error(ErrorCode::invalid_argument,
-              "no sample " + std::to_string(index) + " among " + std::to_string(dataset.size())));
+  if (dataset.holds(index)) return index;
+  raise(Error(ErrorCode::invalid_argument, "no sample " + std::to_string(index) + " among " +
+                                               std::to_string(known_size(dataset))));
 }
 
 // Whole samples for ds[i], read on the calling thread.
@@ -327,6 +327,18 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
       py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
       py::arg("progress"));
   module.def(
+      "write_shard_indexes",
+      [](const PyEngine& engine, const std::vector<py::bytes>& paths, const py::bytes& folder,
+         const py::bytes& index_folder, const py::object& progress) {
+        const auto source = make_source(paths, std::nullopt);
+        const auto written = opened(engine, index_folder, progress, [&](OpenContext& context) {
+          return headpond::write_shard_indexes(source, folder, context);
+        });
+        return std::tuple(written.shards, written.samples, written.bytes);
+      },
+      py::arg("engine"), py::arg("paths"), py::arg("folder"), py::arg("index_folder"),
+      py::arg("progress"));
+  module.def(
       "open_records",
       [](const PyEngine& engine, const std::vector<py::bytes>& paths,
          const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
@@ -368,6 +380,19 @@ void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
   py::class_<Dataset, BoundDataset>(module, "Dataset")
       .def("__len__", &known_size)
       .def_property_readonly("size_is_known", &Dataset::size_is_known)
+      .def_property_readonly(
+          "size_is_promised",
+          [](const Dataset& dataset) { return dataset.promised_size().has_value(); })
+      .def_property_readonly("indexes_lie_beside", &Dataset::indexes_lie_beside)
+      .def(
+          "reach",
+          [](const Dataset& dataset, const PyEngine& engine,
+             const std::vector<std::uint64_t>& samples, const py::object& progress) {
+            return opened(engine, py::bytes(), progress, [&](OpenContext& context) {
+              return headpond::reach_samples(dataset, samples, context);
+            });
+          },
+          py::arg("engine"), py::arg("samples"), py::arg("progress"))
       .def(
           "index_shards",
           [](const Dataset& dataset, const PyEngine& engine, const py::object& progress) {

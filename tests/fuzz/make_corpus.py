@@ -1,7 +1,9 @@
-"""Writes the seeds of corpus/tar and corpus/npy with Python's own tarfile and its
-.npy header text: what an independent writer makes must be read."""
+"""Writes the seeds of corpus/tar, npy, shard_lists and shipped_index with Python's own tarfile and
+json, its .npy header text and the texts of other programs: what an independent writer makes must be
+read."""
 
 import io
+import json
 import struct
 import tarfile
 from pathlib import Path
@@ -98,7 +100,59 @@ def npys() -> dict[str, bytes]:
     }
 
 
+def shard_lists() -> dict[str, bytes]:
+    """As wids-index 0.2.86 and Energon's prepare write them, and wrong ones."""
+    shards = [
+        {"url": f"s-{i}.tar", "md5sum": "0" * 32, "nsamples": 10 * i, "filesize": 10240}
+        for i in range(3)
+    ]
+    wids = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
+    counts = {shard["url"]: shard["nsamples"] for shard in shards}
+    yaml = "energon_version: 7.1.0\nshard_counts:\n"
+    yaml += "".join(f"  {name}: {count}\n" for name, count in counts.items())
+    return {
+        "wids.json": json.dumps(wids, indent=2).encode(),
+        "wids_base.json": json.dumps({**wids, "base": "https://host/d", "name": "s"}).encode(),
+        "wids_datasets.json": json.dumps({**wids, "datasets": [{"name": "a"}]}).encode(),
+        "wids_cut.json": json.dumps(wids).encode()[:-9],
+        "negative.json": json.dumps(wids).replace("10,", "-10,", 1).encode(),
+        "huge.json": json.dumps(wids).replace("10,", "1e30,", 1).encode(),
+        "deep.json": b"[" * 500,
+        "energon.json": json.dumps({"energon_version": "7.4.1", "shard_counts": counts}).encode(),
+        "energon.yaml": yaml.encode(),
+        "energon_quoted.yaml": b"shard_counts:\n  'it''s: a.tar': 7\n",
+        "energon_flow.yaml": b"shard_counts: {a.tar: 7}\n",
+    }
+
+
+def shipped_indexes() -> dict[str, bytes]:
+    """DALI's text for the shard of shipped_index_fuzz.cpp, and wrong ones."""
+    lines, at = [], 512
+    for i in range(5):
+        size = 300 * i
+        cls = at + -(-size // 512) * 512 + 512
+        lines.append(f"jpg {at} {size} d/{i}.jpg cls {cls} 1 d/{i}.cls\n")
+        at = cls + 1024
+    text = "v1.2 5\n" + "".join(lines)
+    return {
+        "dali.idx": text.encode(),
+        "v1.1.idx": b"v1.1 1\njpg 512 0 cls 1024 1\n",
+        "cut.idx": text.encode()[:-20],
+        "count.idx": text.replace("v1.2 5", "v1.2 99999999999999999999").encode(),
+        "offset.idx": text.replace("jpg 512 ", "jpg 18446744073709551104 ").encode(),
+        "size.idx": text.replace(" 0 d/0.jpg", " 18446744073709551615 d/0.jpg").encode(),
+        "twice.idx": text.replace("d/1.cls", "d/0.cls").encode(),
+        "empty.idx": b"v1.2 0\n",
+    }
+
+
 if __name__ == "__main__":
-    for folder, seeds in (("tar", tars()), ("npy", npys())):
+    for folder, seeds in (
+        ("tar", tars()),
+        ("npy", npys()),
+        ("shard_lists", shard_lists()),
+        ("shipped_index", shipped_indexes()),
+    ):
+        (HERE / folder).mkdir(exist_ok=True)
         for name, data in seeds.items():
             (HERE / folder / name).write_bytes(data)

@@ -312,6 +312,11 @@ def test_a_dataset_and_a_loader_pickle_before_and_after_the_counts(serve, folder
 # --- requests
 
 
+def shards_asked(asked: list[Request]) -> set[str]:
+    """Without the questions for what may lie beside them."""
+    return {request.target for request in asked if request.target.endswith(".tar")}
+
+
 def test_an_epoch_reads_each_byte_once(serve, folder: Path) -> None:
     asked: list[Request] = []
     loader = pipeline(serve(folder, asked.append).url, MODES[0]).loader()
@@ -334,7 +339,7 @@ def test_an_epoch_reads_each_byte_once(serve, folder: Path) -> None:
 def test_opening_asks_for_the_first_sample_only(serve, folder: Path) -> None:
     asked: list[Request] = []
     pipeline(serve(folder, asked.append).url, MODES[0]).loader()
-    assert {request.target for request in asked} == {"/s-0.tar"}
+    assert shards_asked(asked) == {"/s-0.tar"}
 
 
 def test_the_report_counts_what_was_streamed_and_what_is_read_again(serve, tmp_path: Path) -> None:
@@ -374,7 +379,7 @@ def test_decoding_npy_reads_one_value_and_counts_nothing(serve, tmp_path: Path) 
     url = serve(tmp_path, asked.append).url
     decoded = hp.from_webdataset(f"{url}/s-{{0..2}}.tar").decode(**{"x.npy": "npy"})
     assert decoded.fields["x.npy"].shape == (2, 3)
-    assert {request.target for request in asked} == {"/s-0.tar"}
+    assert shards_asked(asked) == {"/s-0.tar"}
     loader = decoded.shuffle(mode="window", window=4).batch(4).loader()
     with pytest.raises(TypeError):
         len(loader)

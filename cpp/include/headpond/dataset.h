@@ -21,6 +21,8 @@ namespace headpond {
 // `sample 812 (key "a/b")`, or without a number that is not known.
 std::string sample_name(std::optional<std::uint64_t> number, std::string_view key);
 
+struct Beside;
+
 struct SampleRange {
   std::string uri;
   ByteRange range;
@@ -40,12 +42,19 @@ class Dataset {
     std::shared_ptr<Store> store;      // set for in-memory data, else null: by the root's scheme
     std::vector<std::string> notes;    // what was left out and counted, for the log
     std::vector<Extent> first_sample;  // its fields, where the format does not know them yet
+    std::shared_ptr<const Beside> beside;  // what was found beside shards that are not known yet
   };
   explicit Dataset(Parts parts);
 
   // Samples; Format::kUnknownSize while the counts of shards are still to come.
   std::uint64_t size() const { return parts_.format->size(); }
   bool size_is_known() const { return size() != Format::kUnknownSize; }
+  // The same, and where a list beside the shards promises their counts, what it says.
+  std::optional<std::uint64_t> promised_size() const;
+  // Null: nothing.
+  const Beside* beside() const { return parts_.beside.get(); }
+  // Does index_shards have little to read, since each shard's index lies beside it?
+  bool indexes_lie_beside() const;
   std::span<const Field> fields() const { return parts_.format->fields(); }
   // Position in fields(); invalid_argument names the fields there are.
   Result<std::size_t> field_index(std::string_view name) const;
@@ -56,6 +65,8 @@ class Dataset {
   const std::vector<std::string>& classes() const { return parts_.classes; }
   const std::vector<std::string>& notes() const { return parts_.notes; }
 
+  // Is this the number of a sample whose place is known? By shard, too; see reach_samples.
+  bool holds(std::uint64_t index) const;
   // The ranges of all fields of a sample. Errors: invalid_argument (index).
   Result<std::vector<SampleRange>> locate(std::uint64_t index) const;
   // Where a field of the first sample lies, also while counts are to come; none: there is no
@@ -123,9 +134,26 @@ Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const Fi
 // Tar shards; one field per extension.
 Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, OpenContext& context);
 
-// Counts what open_webdataset left to be counted: reads the headers of all shards, and
-// whole shards where members are small. Errors: of the store; corrupt_data; cancelled.
+// Counts what open_webdataset left to be counted. Where each shard's index lies beside it these
+// are read; else the headers of all shards, and whole shards where members are small. One process
+// of a machine reads a shard, others wait. Errors: of the store; corrupt_data; cancelled.
 Result<void> index_shards(const Dataset& dataset, OpenContext& context);
+
+// The numbers under which a dataset gives samples 0 <= i < promised_size(): where counts are only
+// promised, by shard, after these shards were indexed. Errors: invalid_argument; as index_shards.
+Result<std::vector<std::uint64_t>> reach_samples(const Dataset& dataset,
+                                                 std::span<const std::uint64_t> samples,
+                                                 OpenContext& context);
+
+struct ShardIndexesWritten {
+  std::uint64_t shards = 0, samples = 0;
+  std::uint64_t bytes = 0;  // of the indexes
+};
+// Writes the index of every shard to be shipped beside it: NAME.hpindex, below `folder` ("": beside
+// the shards, which are local then). Errors: invalid_argument; of the store; corrupt_data;
+// cancelled; those of writing.
+Result<ShardIndexesWritten> write_shard_indexes(const Source& shards, const std::string& folder,
+                                                OpenContext& context);
 
 struct RecordsOptions {
   std::optional<DType> dtype;  // none: .npy files say it

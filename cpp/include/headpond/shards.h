@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "headpond/object_version.h"
 #include "headpond/result.h"
@@ -43,6 +44,9 @@ class Shards {
   virtual ~Shards() = default;
   virtual std::uint64_t shard_number() const = 0;  // shard i is object i of the manifest
   virtual std::optional<std::uint64_t> count(std::uint64_t shard) const = 0;
+  // What a list beside the shards says of one that is not known yet. Where it turns out to be
+  // wrong, the shard does not become known, but an error that names both counts.
+  virtual std::optional<std::uint64_t> promised(std::uint64_t shard) const = 0;
   // Of the bytes that are indexed; before, as of opening (any if that is not known).
   virtual ObjectVersion version(std::uint64_t shard) const = 0;
   // Makes an unknown shard known. Null: an index that was kept from earlier is of this
@@ -50,6 +54,16 @@ class Shards {
   virtual Result<std::unique_ptr<ShardIndexing>> index(std::uint64_t shard,
                                                        const ObjectVersion& version,
                                                        ShardIndexing::Read read) const = 0;
+
+  struct Making {
+    ObjectVersion version;
+    ShardIndexing::Read read;
+    // Asked first: an index of this version that was made elsewhere, or none. May be null.
+    std::function<std::optional<std::vector<std::byte>>()> shipped;
+    std::function<bool()> proceed;  // asked now and then, also while waiting; false: cancelled
+  };
+  // The same on the calling thread, and once for all processes of a machine: others wait.
+  virtual Result<void> make_known(std::uint64_t shard, const Making& making) const = 0;
 };
 
 }  // namespace headpond

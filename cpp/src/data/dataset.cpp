@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "data/beside.h"
 #include "format/store_reading.h"
 
 namespace headpond {
@@ -27,6 +28,29 @@ Dataset::Dataset(Parts parts) : parts_(std::move(parts)) {
   size_digest_ = sizes.finish().hex();
   snapshot_ =
       DigestBuilder().add(fingerprint_).add(size_digest_).add(digests.versions).finish().hex();
+}
+
+std::optional<std::uint64_t> Dataset::promised_size() const {
+  if (size_is_known()) return size();
+  const Shards& shards = *format().shards();
+  std::uint64_t size = 0;
+  for (std::uint64_t shard = 0; shard < shards.shard_number(); ++shard) {
+    auto count = shards.count(shard);
+    if (!count) count = shards.promised(shard);
+    if (!count) return std::nullopt;
+    size += *count;
+  }
+  return size;
+}
+
+bool Dataset::indexes_lie_beside() const { return beside() != nullptr && beside()->kind; }
+
+bool Dataset::holds(std::uint64_t index) const {
+  if (!is_by_shard(index)) return size_is_known() && index < size();
+  const std::uint64_t shard = (index & ~Shards::kByShard) >> 32;
+  if (shard >= format().shards()->shard_number()) return false;
+  const auto count = format().shards()->count(shard);
+  return count && (index & 0xFFFFFFFF) < *count;
 }
 
 Result<std::size_t> Dataset::field_index(std::string_view name) const {
@@ -71,11 +95,11 @@ std::optional<Extent> Dataset::first_extent(std::size_t field) const {
 }
 
 Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
-  if (!size_is_known()) {
+  if (!size_is_known() && !is_by_shard(index)) {
     return Error(ErrorCode::invalid_argument, "which sample is number " + std::to_string(index) +
                                                   " is not known before the shards are indexed");
   }
-  if (index >= size()) {
+  if (!holds(index)) {
     return Error(ErrorCode::invalid_argument, "there is no sample " + std::to_string(index) +
                                                   "; the dataset has " + std::to_string(size()));
   }

@@ -63,9 +63,16 @@ std::unique_ptr<const Format> make_arrays_format(std::vector<ArrayField> fields,
 // at least has a sample. Fields are those of the first sample.
 std::unique_ptr<const Format> make_webdataset_format(
     std::shared_ptr<const Manifest> manifest, std::vector<std::shared_ptr<const TarIndex>> indexes);
+// What a list beside the shards says of their counts; empty: there is none.
+struct ShardPromises {
+  std::string list;  // which, for messages
+  std::vector<std::optional<std::uint64_t>> counts;
+};
 // Those whose indexes come while they are read; they are kept in `folder`.
 std::unique_ptr<const Format> make_late_webdataset_format(
     std::vector<Field> fields, std::shared_ptr<const Manifest> manifest,
-    std::shared_ptr<const TarIndexFolder> folder);
+    std::shared_ptr<const TarIndexFolder> folder, ShardPromises promises = {});
+// Does the shard hold what was promised? Errors: corrupt_data, naming both counts.
+Result<void> check_promise(const ShardPromises& promises, std::uint64_t shard, std::uint64_t count);
 
 }  // namespace headpond

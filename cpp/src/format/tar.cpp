@@ -345,6 +345,18 @@ Result<bool> TarWalker::find_next(TarMember& member) {
   return false;
 }
 
+bool is_header_of(std::span<const std::byte> block, std::string_view name, std::uint64_t size) {
+  if (block.size() != TarWalker::kBlock || !checksum_matches(block)) return false;
+  const auto found = header_name(block);
+  if (kind_of(static_cast<char>(block[kTypeAt]), found) != TarMember::Kind::file) return false;
+  if (parse_number(block.subspan(kSizeAt, kSizeSize)) != size) return false;
+  const bool ascii = std::all_of(name.begin(), name.end(),
+                                 [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return found == name || name.size() > kNameSize || !ascii;
+}
+
+bool is_zero_block(std::span<const std::byte> block) { return all_zero(block); }
+
 TarName split_tar_name(std::string_view name) {
   TarName split;
   // WebDataset's own rule: ^__[^/]*__($|/)

@@ -96,4 +96,9 @@ struct TarName {
 };
 TarName split_tar_name(std::string_view name);
 
+// Is this block the header right before the data of a file of this name and size? Names that a
+// header of its own cannot hold (more than 100 bytes, not ASCII) are not compared.
+bool is_header_of(std::span<const std::byte> block, std::string_view name, std::uint64_t size);
+bool is_zero_block(std::span<const std::byte> block);
+
 }  // namespace headpond

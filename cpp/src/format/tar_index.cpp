@@ -52,6 +52,12 @@ void seal_tar_index(std::span<std::byte> image) {
   write_le(image, 12, header_crc(image));
 }
 
+void stamp_tar_index(std::span<std::byte> image, const Digest& version) {
+  write_le(image, 64, version.high);
+  write_le(image, 72, version.low);
+  seal_tar_index(image);
+}
+
 Result<std::shared_ptr<const TarIndex>> TarIndex::open(Image image, std::uint64_t shard_bytes,
                                                        const Digest& version) {
   auto index = std::shared_ptr<TarIndex>(new TarIndex());
@@ -401,6 +407,15 @@ Result<std::vector<std::byte>> build_tar_index(std::uint64_t shard_bytes, const 
     if (!image) return std::move(image).error();
     if (*image) return **std::move(image);
   }
+}
+
+Result<std::vector<std::byte>> make_tar_index(std::span<const TarMember> members,
+                                              std::uint64_t shard_bytes, const Digest& version) {
+  IndexBuilder builder;
+  for (const auto& member : members) {
+    if (auto added = builder.add(member); !added) return std::move(added).error();
+  }
+  return builder.finish(shard_bytes, version, true, 0);
 }
 
 }  // namespace headpond

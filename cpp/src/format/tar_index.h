@@ -116,8 +116,15 @@ struct FirstSample {
 // The first sample of a shard. Reads headers up to its end. Errors: as build_tar_index.
 Result<FirstSample> find_first_sample(std::uint64_t shard_bytes, TarWalker::Read read);
 
+// The index of these members, which somebody else found in a shard; in their order.
+// Errors: as build_tar_index. Nothing of the shard is looked at.
+Result<std::vector<std::byte>> make_tar_index(std::span<const TarMember> members,
+                                              std::uint64_t shard_bytes, const Digest& version);
+
 // Writes the checksums of an image whose other bytes are set.
 void seal_tar_index(std::span<std::byte> image);
+// Makes an index, which TarIndex::open took, one of another version of the same bytes.
+void stamp_tar_index(std::span<std::byte> image, const Digest& version);
 
 // ASCII lower case: fields are compared so.
 std::string lower_case(std::string_view text);

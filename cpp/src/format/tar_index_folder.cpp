@@ -9,18 +9,11 @@
 #include <utility>
 
 #include "format/record_lock.h"
-#include "format/store_reading.h"
 
 namespace headpond {
 namespace {
 
-TarWalker::Read reader_of(const TarIndexFolder::Shard& shard, const GoOn& go_on) {
-  return [&shard, &go_on](std::uint64_t offset, std::span<std::byte> out) {
-    return read_exactly(shard.store, shard.object, shard.version, offset, out, go_on);
-  };
-}
-
-constexpr std::string_view kTemporary = ".tmp.";
+constexpr std::string_view kTemporary = ".tmp.", kLock = ".lock";
 
 // Two threads of one process are not kept apart by the lock, so each has its own name.
 std::string temporary_name(const std::string& path) {
@@ -44,10 +37,16 @@ bool is_hex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// "ab" of "ab...": the name begins with its folder's.
-bool is_index(std::string_view folder, std::string_view name) {
-  return name.size() == 32 + kSuffix.size() && name.ends_with(kSuffix) &&
-         is_hex(name.substr(0, 32)) && name.substr(0, 2) == folder;
+// An index, or what a builder of one left that was killed. "ab" of "ab...": the name begins with
+// its folder's.
+bool is_ours(std::string_view folder, std::string_view name) {
+  constexpr std::size_t kNameSize = 32 + kSuffix.size();
+  if (name.size() < kNameSize || !is_hex(name.substr(0, 32)) || name.substr(0, 2) != folder ||
+      name.substr(32, kSuffix.size()) != kSuffix) {
+    return false;
+  }
+  const auto rest = name.substr(kNameSize);
+  return rest.empty() || rest == kLock || rest.starts_with(kTemporary);
 }
 
 // What builders left that died; the lock is held, so that none of another process lives.
@@ -75,8 +74,9 @@ Digest digest_of(const ObjectVersion& version) {
       .finish();
 }
 
-TarIndexFolder::TarIndexFolder(std::string folder, std::shared_ptr<LogQueue> log)
-    : folder_(std::move(folder)), log_(std::move(log)) {}
+TarIndexFolder::TarIndexFolder(std::string folder, std::shared_ptr<LogQueue> log,
+                               std::chrono::milliseconds patience)
+    : folder_(std::move(folder)), log_(std::move(log)), patience_(patience) {}
 
 void TarIndexFolder::log(LogLevel level, const std::string& key, std::string text) const {
   if (log_) log_->push_once(level, key, std::move(text));
@@ -94,7 +94,11 @@ std::string TarIndexFolder::path_of(const std::string& uri, const ObjectVersion&
 Result<std::shared_ptr<const TarIndex>> TarIndexFolder::build(
     const Shard& shard, const std::function<bool()>& proceed) const {
   const Digest version = digest_of(shard.version);
-  auto image = build_tar_index(shard.version.size, version, reader_of(shard, proceed), proceed);
+  if (shard.shipped) {
+    if (auto image = shard.shipped())
+      return TarIndex::open(Image(*std::move(image)), shard.version.size, version);
+  }
+  auto image = build_tar_index(shard.version.size, version, shard.read, proceed);
   if (!image) return std::move(image).error().at_uri(shard.uri);
   return TarIndex::open(Image(*std::move(image)), shard.version.size, version);
 }
@@ -149,6 +153,7 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::keep(const std::string& 
   auto index = TarIndex::open(Image(std::move(image)), version.size, digest_of(version));
   const std::string path = path_of(uri, version);
   if (!index || path.empty()) return index;
+  if (auto found = find(uri, version); found && *found) return found;
   std::error_code error;  // publish() tells
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   return publish(uri, version, *std::move(index));
@@ -167,7 +172,7 @@ void TarIndexFolder::remove_unused() const {
     for (fs::directory_iterator file(folder->path(), inner); !inner && file != end;
          file.increment(inner)) {
       std::error_code ignored;
-      if (!is_index(name, file->path().filename().string())) continue;
+      if (!is_ours(name, file->path().filename().string())) continue;
       const auto used = file->last_write_time(ignored);
       if (!ignored && used < oldest) fs::remove(file->path(), ignored);
     }
@@ -181,7 +186,18 @@ Result<std::shared_ptr<const TarIndex>> TarIndexFolder::get(
   if (auto found = find(shard.uri, shard.version); found && *found) return found;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  auto lock = RecordLock::acquire(path + ".lock", proceed);
+  const auto until = std::chrono::steady_clock::now() + patience_;
+  bool gave_up = false;
+  auto lock = RecordLock::acquire(path + std::string(kLock), [&] {
+    if (proceed && !proceed()) return false;
+    gave_up = std::chrono::steady_clock::now() >= until;
+    return !gave_up;
+  });
+  if (gave_up) {
+    // Stopped, or stuck in a read of its own. Both indexes are the same.
+    auto index = build(shard, proceed);
+    return index ? publish(shard.uri, shard.version, *std::move(index)) : index;
+  }
   if (!lock && lock.error().code() == ErrorCode::cancelled)
     return std::move(lock).error().at_uri(shard.uri);
   if (!lock) {

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "format/tar_index.h"
 #include "headpond/log.h"
-#include "headpond/store.h"
+#include "headpond/object_version.h"
 
 namespace headpond {
 
@@ -15,22 +18,27 @@ namespace headpond {
 //
 // A missing one is built under a record lock, so that the other processes of the
 // machine wait for it instead of reading the shard as well; the kernel drops a dead
-// builder's lock. It is published by a rename. One that is damaged or not of its
+// builder's lock, and one that is alive is waited for as long as `patience`, then
+// both build. It is published by a rename. One that is damaged or not of its
 // shard is built again, with a warning. Where the folder cannot be written, indexes
 // live in memory. Safe from any thread.
 class TarIndexFolder {
  public:
+  static constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(60);
+
   // "": no folder. `log` may be null.
-  TarIndexFolder(std::string folder, std::shared_ptr<LogQueue> log);
+  TarIndexFolder(std::string folder, std::shared_ptr<LogQueue> log,
+                 std::chrono::milliseconds patience = kPatience);
 
   struct Shard {
-    Store& store;
-    std::string object;
-    std::string uri;  // printable: identity and messages
+    std::string uri;  // identity and messages; see object_key
     ObjectVersion version;
+    TarWalker::Read read;
+    // An index of this version from elsewhere, asked for before the shard is walked.
+    std::function<std::optional<std::vector<std::byte>>()> shipped = nullptr;
   };
   // `proceed` is asked now and then, also while waiting; false: cancelled.
-  // Errors: of the store and of build_tar_index, with the shard's URI.
+  // Errors: of `read` and of build_tar_index, with the shard's URI.
   Result<std::shared_ptr<const TarIndex>> get(const Shard& shard,
                                               const std::function<bool()>& proceed) const;
 
@@ -39,7 +47,8 @@ class TarIndexFolder {
   // The index kept for this version, or null.
   Result<std::shared_ptr<const TarIndex>> find(const std::string& uri,
                                                const ObjectVersion& version) const;
-  // Keeps an index that was made elsewhere, and returns it ready for use.
+  // Keeps an index that was made elsewhere, and returns it ready for use; the one that is
+  // there already, if another process was faster.
   Result<std::shared_ptr<const TarIndex>> keep(const std::string& uri, const ObjectVersion& version,
                                                std::vector<std::byte> image) const;
 
@@ -57,6 +66,7 @@ class TarIndexFolder {
   mutable std::once_flag unused_removed_;
   std::string folder_;
   std::shared_ptr<LogQueue> log_;
+  std::chrono::milliseconds patience_;
 };
 
 // What an index says it was made for.

@@ -62,14 +62,24 @@ class TarShardIndexing final : public ShardIndexing {
 class WebDatasetFormat final : public Format, public Shards {
  public:
   WebDatasetFormat(std::vector<Field> fields, std::shared_ptr<const Manifest> manifest,
-                   std::shared_ptr<const TarIndexFolder> folder)
+                   std::shared_ptr<const TarIndexFolder> folder, ShardPromises promises)
       : fields_(std::move(fields)),
         manifest_(std::move(manifest)),
         folder_(std::move(folder)),
+        promises_(std::move(promises)),
         shards_(manifest_->size()),
         left_(shards_.size()) {
     for (const auto& field : fields_)
       numbers_.emplace(field.name, static_cast<std::uint32_t>(numbers_.size()));
+  }
+
+  // What was promised of a shard is kept, or it is an error.
+  Result<void> learn(std::uint64_t number, std::shared_ptr<const TarIndex> index,
+                     const ObjectVersion& version) const {
+    auto kept = check_promise(promises_, number, index->samples());
+    if (!kept) return std::move(kept).error().at_uri(object_uri(*manifest_, number));
+    add(number, std::move(index), version);
+    return {};
   }
 
   // Of the shards `add` was called for; the last one makes the size known.
@@ -136,6 +146,10 @@ class WebDatasetFormat final : public Format, public Shards {
     if (found == nullptr) return std::nullopt;
     return found->index->samples();
   }
+  std::optional<std::uint64_t> promised(std::uint64_t shard) const override {
+    if (promises_.counts.empty()) return std::nullopt;
+    return promises_.counts[shard];
+  }
   ObjectVersion version(std::uint64_t shard) const override {
     const KnownShard* found = known(shard);
     return found == nullptr ? manifest_->version(shard) : found->version;
@@ -145,7 +159,8 @@ class WebDatasetFormat final : public Format, public Shards {
     const std::string uri = object_key(*manifest_, shard);
     auto kept = folder_->find(uri, version);
     if (kept && *kept) {
-      add(shard, *std::move(kept), version);
+      if (auto learned = learn(shard, *std::move(kept), version); !learned)
+        return std::move(learned).error();
       return std::unique_ptr<ShardIndexing>();
     }
     return std::unique_ptr<ShardIndexing>(std::make_unique<TarShardIndexing>(
@@ -153,9 +168,15 @@ class WebDatasetFormat final : public Format, public Shards {
         [this, shard, version, uri](std::vector<std::byte> image) -> Result<void> {
           auto made = folder_->keep(uri, version, std::move(image));
           if (!made) return std::move(made).error();
-          add(shard, *std::move(made), version);
-          return {};
+          return learn(shard, *std::move(made), version);
         }));
+  }
+  Result<void> make_known(std::uint64_t shard, const Making& making) const override {
+    auto index =
+        folder_->get({object_key(*manifest_, shard), making.version, making.read, making.shipped},
+                     making.proceed);
+    if (!index) return std::move(index).error();
+    return learn(shard, *std::move(index), making.version);
   }
 
  private:
@@ -199,6 +220,7 @@ class WebDatasetFormat final : public Format, public Shards {
   const std::vector<Field> fields_;
   const std::shared_ptr<const Manifest> manifest_;
   const std::shared_ptr<const TarIndexFolder> folder_;
+  const ShardPromises promises_;
   std::unordered_map<std::string, std::uint32_t> numbers_;  // of fields
 
   mutable std::mutex mutex_;  // of writers
@@ -214,7 +236,8 @@ std::unique_ptr<const Format> make_webdataset_format(
     std::shared_ptr<const Manifest> manifest,
     std::vector<std::shared_ptr<const TarIndex>> indexes) {
   auto format = std::make_unique<WebDatasetFormat>(fields_of_first_sample(indexes), manifest,
-                                                   std::make_shared<TarIndexFolder>("", nullptr));
+                                                   std::make_shared<TarIndexFolder>("", nullptr),
+                                                   ShardPromises());
   for (std::size_t i = 0; i < indexes.size(); ++i)
     format->add(i, std::move(indexes[i]), manifest->version(i));
   return format;
@@ -222,9 +245,19 @@ std::unique_ptr<const Format> make_webdataset_format(
 
 std::unique_ptr<const Format> make_late_webdataset_format(
     std::vector<Field> fields, std::shared_ptr<const Manifest> manifest,
-    std::shared_ptr<const TarIndexFolder> folder) {
+    std::shared_ptr<const TarIndexFolder> folder, ShardPromises promises) {
   return std::make_unique<WebDatasetFormat>(std::move(fields), std::move(manifest),
-                                            std::move(folder));
+                                            std::move(folder), std::move(promises));
+}
+
+Result<void> check_promise(const ShardPromises& promises, std::uint64_t shard,
+                           std::uint64_t count) {
+  if (promises.counts.empty()) return {};
+  const auto promised = promises.counts[shard];
+  if (!promised || *promised == count) return {};
+  return Error(ErrorCode::corrupt_data,
+               "the shard has " + std::to_string(count) + " samples, and " + promises.list +
+                   " says " + std::to_string(*promised) + ": write the list again, or remove it");
 }
 
 }  // namespace headpond

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "format/record_lock.h"
+#include "format/store_reading.h"
 #include "headpond/memory_store.h"
 #include "support/bytes.h"
 #include "support/catch.h"
@@ -16,8 +17,14 @@ using namespace headpond;
 
 namespace {
 
-TarIndexFolder::Shard shard_in(MemoryStore& store) {
-  return {store, "s.tar", "memory://x/s.tar", stat_blocking(store, "s.tar")->version};
+TarIndexFolder::Shard shard_of(Store& store, const std::string& name, ObjectVersion version) {
+  return {"memory://x/" + name, version,
+          [&store, name, version](std::uint64_t offset, std::span<std::byte> out) {
+            return read_exactly(store, name, version, offset, out);
+          }};
+}
+TarIndexFolder::Shard shard_in(MemoryStore& store, const std::string& name = "s.tar") {
+  return shard_of(store, name, stat_blocking(store, name)->version);
 }
 
 // Two ends between processes: one byte is a signal.
@@ -61,7 +68,7 @@ TEST_CASE(
   }
   locked.wait();
   MemoryStore empty;  // a read would be not_found
-  const TarIndexFolder::Shard unread{empty, "s.tar", shard.uri, shard.version};
+  const TarIndexFolder::Shard unread = shard_of(empty, "s.tar", shard.version);
   bool asked = false;
   const auto index = here.get(unread, [&] {
     if (!asked) waiting.signal();
@@ -101,13 +108,105 @@ TEST_CASE("TarIndexFolder: waiting for another process can be given up") {
   CHECK(index.error().uri() == shard.uri);
 }
 
+TEST_CASE("TarIndexFolder: a process that holds the lock and does nothing is not waited for long") {
+  const TempDir folder;
+  MemoryStore store;
+  store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").end().bytes()));
+  const auto shard = shard_in(store);
+  const TarIndexFolder here(folder.path(), nullptr, std::chrono::milliseconds(30));
+  const std::string path = here.path_of(shard.uri, shard.version);
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  const Pipe locked, finished;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = RecordLock::acquire(path + ".lock", nullptr);
+    locked.signal();
+    finished.wait();
+    ::_exit(lock ? 0 : 1);
+  }
+  locked.wait();
+  const auto index = here.get(shard, [] { return true; });
+  finished.signal();
+  int status = 1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  REQUIRE(index);
+  CHECK((*index)->samples() == 1);
+  CHECK(std::filesystem::exists(path));
+}
+
+TEST_CASE("TarIndexFolder: processes that index the same shards at once leave one index of each") {
+  const TempDir folder;
+  MemoryStore store;
+  std::vector<std::string> names;
+  for (int i = 0; i < 12; ++i) {
+    names.push_back("s" + std::to_string(i) + ".tar");
+    TarWriter tar;
+    for (int member = 0; member < 40; ++member)
+      tar.file(std::to_string(member) + ".x", std::string(300, 'a'));
+    store.put(names.back(), bytes_of(tar.end().bytes()));
+  }
+  const Pipe go;
+  std::vector<pid_t> children;
+  for (int process = 0; process < 4; ++process) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    go.wait();
+    const TarIndexFolder here(folder.path(), nullptr);
+    int failed = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto& name = names[(i + static_cast<std::size_t>(process) * 3) % names.size()];
+      const auto shard = shard_in(store, name);
+      // As a stream keeps what it indexed, or as counting asks for it.
+      const bool streams = process % 2 == 0;
+      auto image = build_tar_index(shard.version.size, digest_of(shard.version), shard.read, {});
+      const auto index = streams ? here.keep(shard.uri, shard.version, *std::move(image))
+                                 : here.get(shard, nullptr);
+      if (!index || (*index)->samples() != 40) ++failed;
+    }
+    ::_exit(failed);
+  }
+  for (int process = 0; process < 4; ++process) go.signal();
+  for (const pid_t child : children) {
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    files += entry.is_regular_file() ? 1 : 0;
+  CHECK(files == names.size());
+  LogQueue log;
+  const TarIndexFolder here(folder.path(), std::shared_ptr<LogQueue>(&log, [](LogQueue*) {}));
+  for (const auto& name : names) {
+    const auto shard = shard_in(store, name);
+    const auto found = here.find(shard.uri, shard.version);
+    REQUIRE((found && *found));
+  }
+  CHECK(log.drain().empty());
+}
+
+TEST_CASE("TarIndexFolder: an index from elsewhere is kept and the shard is not read") {
+  const TempDir folder;
+  MemoryStore store, empty;
+  store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").file("b.x", "2").end().bytes()));
+  const auto shard = shard_in(store);
+  auto unread = shard_of(empty, "s.tar", shard.version);
+  unread.shipped = [&]() -> std::optional<std::vector<std::byte>> {
+    return *build_tar_index(shard.version.size, digest_of(shard.version), shard.read, {});
+  };
+  REQUIRE((*TarIndexFolder(folder.path(), nullptr).get(unread, nullptr))->samples() == 2);
+  unread.shipped = nullptr;
+  CHECK((*TarIndexFolder(folder.path(), nullptr).get(unread, nullptr))->samples() == 2);
+}
+
 TEST_CASE("TarIndexFolder: a shard that cannot be read leaves neither index nor lock") {
   const TempDir folder;
   MemoryStore empty;
   const TarIndexFolder here(folder.path(), nullptr);
   ObjectVersion version;
   version.size = 1024;
-  const auto index = here.get({empty, "s.tar", "memory://x/s.tar", version}, nullptr);
+  const auto index = here.get(shard_of(empty, "s.tar", version), nullptr);
   REQUIRE(!index);
   CHECK(index.error().code() == ErrorCode::not_found);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
@@ -122,10 +221,7 @@ TEST_CASE(
   MemoryStore store;
   for (const char* name : {"old.tar", "recent.tar", "used.tar", "new.tar"})
     store.put(name, bytes_of(TarWriter().file("a.x", name).end().bytes()));
-  const auto shard = [&](const std::string& name) {
-    return TarIndexFolder::Shard{store, name, "memory://x/" + name,
-                                 stat_blocking(store, name)->version};
-  };
+  const auto shard = [&](const std::string& name) { return shard_in(store, name); };
   const auto path = [&](const std::string& name) {
     return TarIndexFolder(folder.path(), nullptr).path_of(shard(name).uri, shard(name).version);
   };
@@ -143,12 +239,20 @@ TEST_CASE(
                                             (parent / "readme").string()};
   std::ofstream(foreign.back()) << "x";
   for (const auto& file : foreign) age(file, 1000);
+  // Of builders that were killed.
+  const std::vector<std::string> left = {path("old.tar") + ".lock",
+                                         path("recent.tar") + ".tmp.1.1"};
+  for (const auto& file : left) {
+    std::ofstream(file) << "";
+    age(file, 91);
+  }
 
   const TarIndexFolder here(folder.path(), nullptr);
   REQUIRE(here.get(shard("used.tar"), nullptr));
   CHECK(fs::exists(path("old.tar")));  // nothing was added yet
   REQUIRE(here.get(shard("new.tar"), nullptr));
   CHECK(!fs::exists(path("old.tar")));
+  for (const auto& file : left) CHECK(!fs::exists(file));
   for (const char* name : {"recent.tar", "used.tar", "new.tar"}) CHECK(fs::exists(path(name)));
   for (const auto& file : foreign) CHECK(fs::exists(file));
 }
