@@ -259,6 +259,11 @@ Result<void> Space::check_image() {
   expected.boot = digest(options_.boot_id);
   expected.crc = crc_of(expected);
   if (std::memcmp(&image_->constants, &expected, kConstantBytes) == 0) return {};
+  const Constants found = image_->constants;
+  // Whole, but not ours: numbers stand elsewhere.
+  const bool other_layout =
+      crc_of(found) == found.crc && (std::memcmp(found.magic, kMagic, sizeof(kMagic)) != 0 ||
+                                     found.slots != kSlots || found.log_entries != kLogEntries);
 
   if (lock_byte(kFirstSlotByte, kSlots)) {
     // Nobody is alive, so no fill file is either, and no number has a meaning.
@@ -271,6 +276,8 @@ Result<void> Space::check_image() {
     unlock_byte(kFirstSlotByte, kSlots);
     if (!removed) return std::move(removed).error();
     image_->generation = 1;
+  } else if (other_layout) {
+    return Error(ErrorCode::unsupported, "another version of headpond is using it");
   } else {
     // Others work with it: their slots are theirs, the rest begins anew.
     image_->used_slots = kSlots;

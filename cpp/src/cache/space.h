@@ -117,7 +117,8 @@ class Space {
  public:
   // Waits at most 5 s for another process that is opening.
   // Errors: resource_limit (1024 processes have it open, or the disk is full); timed_out;
-  // invalid_argument (limit 0); those of the system calls.
+  // invalid_argument (limit 0); unsupported (a process of a version with other accounts lives);
+  // those of the system calls.
   static Result<std::unique_ptr<Space>> open(std::shared_ptr<const CacheFolder> folder,
                                              FillClaims& claims, SpaceOptions options);
   ~Space();

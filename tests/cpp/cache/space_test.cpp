@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "base/digest.h"
 #include "cache/space_fixture.h"
 #include "headpond/result.h"
 #include "support/in_child.h"
@@ -470,6 +472,30 @@ TEST_CASE("Space: a file damaged under living processes is counted anew beside t
   REQUIRE(own.space->follow(place, events));
   CHECK(events == std::vector<SpaceEvent>{{key_of(2), kCell, true}});
   CHECK(own.space->usage().published_bytes == 4 * kCell);
+}
+
+TEST_CASE("Space: accounts of another version are left alone while they are used") {
+  SpaceTest test;
+  Child living([&](Child& self) {
+    const Opened other(test.path, 10 * kCell);
+    self.pause();
+    return 0;
+  });
+  living.await();
+  // Whole constants that say "hpspace2".
+  std::string head = test.temp.read("cache/v1/space").substr(0, 36);
+  head[7] = '2';
+  const std::uint32_t crc = crc32c(std::as_bytes(std::span(head).first(32)));
+  std::memcpy(head.data() + 32, &crc, sizeof(crc));
+  const int fd = ::open(test.file.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(pwrite(fd, head.data(), head.size(), 0) == 36);
+  ::close(fd);
+  Opened own(test.path);
+  const auto opened = Space::open(own.folder, own.claims, {10 * kCell, 0, {}});
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().code() == ErrorCode::unsupported);
+  living.kill();
+  CHECK(Space::open(own.folder, own.claims, {10 * kCell, 0, {}}));
 }
 
 TEST_CASE("Space: accounts that were deleted grant nothing more, new ones count anew") {
