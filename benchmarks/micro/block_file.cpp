@@ -131,6 +131,16 @@ int main(int argc, char** argv) {
                         kBytes, [&] { check((*published)->wrong_cells()->empty(), "verifying"); }));
     reads(**published, fd, layout_of(block)->header_bytes);
     ::close(fd);
+    std::vector<BlockExtent> extents;
+    for (int i = 0; i < 419; ++i) {
+      version.size = 10'000;
+      extents.push_back(
+          {"http://origin/train/" + std::to_string(i) + ".jpg", version, {0, 10'000}});
+    }
+    const Block bundle = make_block(std::move(extents));
+    std::printf("%-52s %7.2f us\n", "the head of a bundle of 419 objects",
+                seconds_per_gb(100'000, [&] { check(!encode_head(bundle).empty(), "encoding"); }) *
+                    1e-9 * 100'000 * 1e6);
     const auto opens = [&] { check(PublishedBlock::open(*cache, block)->has_value(), "open"); };
     std::printf("%-52s %7.2f us\n", "open a block of one object",
                 seconds_per_gb(100'000, opens) * 1e-9 * 100'000 * 1e6);

@@ -113,7 +113,7 @@ Result<std::size_t> PublishedBlock::read(std::span<const Piece> pieces, Wait wai
     return Error(ErrorCode::invalid_argument, "a read beyond the end of a block");
   // There RWF_NOWAIT is refused.
   if (folder_->in_memory()) wait = Wait::allowed;
-  const CellFile file{folder_->ops(), fd_.get(), key_, layout_, sums_};
+  const CellFile file{folder_->ops(), fd_.get(), key_, layout_, std::span(sums_)};
   const CellsRead done = read_cells(file, pieces, wait);
   if (done.error < 0) return error_of(*folder_, key_, done.error, "reading");
   if (done.wrong) {
@@ -126,7 +126,7 @@ Result<std::size_t> PublishedBlock::read(std::span<const Piece> pieces, Wait wai
 
 Result<std::vector<std::uint64_t>> PublishedBlock::wrong_cells() const {
   std::vector<std::uint64_t> wrong;
-  const CellFile file{folder_->ops(), fd_.get(), key_, layout_, sums_};
+  const CellFile file{folder_->ops(), fd_.get(), key_, layout_, std::span(sums_)};
   const int result = check_cells(file, 0, layout_.cells, [&](std::uint64_t cell, bool matches) {
     if (!matches) wrong.push_back(cell);
   });

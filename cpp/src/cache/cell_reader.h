@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -12,13 +13,30 @@
 
 namespace headpond {
 
-// A file that holds a block's payload, and the sums of its cells: 0 where a cell is not there.
+// The sums of a block's cells, 0 where a cell is not there: of a block that is complete, or of one
+// to which other threads add.
+class CellSums {
+ public:
+  CellSums(std::span<const std::uint32_t> complete) : complete_(complete.data()) {}  // NOLINT
+  CellSums(std::span<const std::atomic<std::uint32_t>> growing)
+      : growing_(growing.data()) {}  // NOLINT
+  // Acquire: who sees a sum sees its bytes in the file.
+  std::uint32_t operator[](std::uint64_t cell) const {
+    return growing_ != nullptr ? growing_[cell].load(std::memory_order_acquire) : complete_[cell];
+  }
+
+ private:
+  const std::uint32_t* complete_ = nullptr;
+  const std::atomic<std::uint32_t>* growing_ = nullptr;
+};
+
+// A file that holds a block's payload. All of it outlives the call that it is given to.
 struct CellFile {
   CacheOps& ops;
   int fd;
   const BlockKey& key;
   const BlockLayout& layout;
-  std::span<const std::uint32_t> sums;
+  CellSums sums;
 };
 
 // What became of pieces: `filled` leading ones hold checked bytes. Then either all did, or the

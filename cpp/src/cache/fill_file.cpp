@@ -214,14 +214,7 @@ Result<void> FillFile::read(std::span<const Piece> pieces) const {
         return has({piece.offset, piece.offset + piece.out.size()});
       });
   if (!there) return Error(ErrorCode::invalid_argument, "a read of what is not yet in the cache");
-  // Other cells may be written meanwhile: theirs stay 0 here, and are not looked at.
-  std::vector<std::uint32_t> sums(layout_.cells);
-  for (const Piece& piece : pieces) {
-    const std::uint64_t stop = cells_up_to(piece.offset + piece.out.size());
-    for (std::uint64_t cell = piece.offset / kCellBytes; cell < stop; ++cell)
-      sums[cell] = sums_[cell].load(std::memory_order_acquire);
-  }
-  const CellFile file{folder_->ops(), fd_.get(), key(), layout_, sums};
+  const CellFile file{folder_->ops(), fd_.get(), key(), layout_, std::span(sums_)};
   const CellsRead done = read_cells(file, pieces, Wait::allowed);
   if (done.error < 0) return error_of(done.error, "reading");
   if (done.wrong) {
