@@ -41,28 +41,12 @@ class Run {
 
   // Bytes read, less than asked where the file ends or, with Wait::never, memory; or -errno.
   ssize_t read(Wait wait) {
-    const std::uint64_t size = stop_ - start_;
+    if (bytes() == 0) return 0;
     const int flags = wait == Wait::never ? RWF_NOWAIT : 0;
-    std::array<struct iovec, kMaxParts> left = parts_;
-    std::size_t first = 0;
-    std::uint64_t done = 0;
-    while (done < size) {
-      const ssize_t got =
-          file_.ops.preadv(file_.fd, left.data() + first, static_cast<int>(count_ - first),
-                           file_.layout.header_bytes + start_ + done, flags);
-      if (got < 0) return got;
-      if (got == 0) break;
-      done += static_cast<std::uint64_t>(got);
-      if (wait == Wait::never) break;
-      for (auto skip = static_cast<std::size_t>(got); skip > 0;) {
-        const std::size_t part = std::min(skip, left[first].iov_len);
-        left[first].iov_base = static_cast<std::byte*>(left[first].iov_base) + part;
-        left[first].iov_len -= part;
-        if (left[first].iov_len == 0) ++first;
-        skip -= part;
-      }
-    }
-    return static_cast<ssize_t>(done);
+    const ssize_t got = file_.ops.preadv(file_.fd, parts_.data(), static_cast<int>(count_),
+                                         file_.layout.header_bytes + start_, flags);
+    const bool cut_short = got > 0 && static_cast<std::uint64_t>(got) < bytes();
+    return cut_short && wait == Wait::allowed ? read_rest(static_cast<std::uint64_t>(got)) : got;
   }
 
   std::uint64_t bytes() const { return stop_ - start_; }
@@ -89,6 +73,29 @@ class Run {
   }
 
  private:
+  // Goes on behind the first `done` bytes.
+  ssize_t read_rest(std::uint64_t done) {
+    std::array<struct iovec, kMaxParts> left = parts_;
+    std::size_t first = 0;
+    for (std::uint64_t skip = done;;) {
+      while (skip > 0) {
+        const std::size_t part = std::min<std::size_t>(skip, left[first].iov_len);
+        left[first].iov_base = static_cast<std::byte*>(left[first].iov_base) + part;
+        left[first].iov_len -= part;
+        if (left[first].iov_len == 0) ++first;
+        skip -= part;
+      }
+      if (done == bytes()) return static_cast<ssize_t>(done);
+      const ssize_t got =
+          file_.ops.preadv(file_.fd, left.data() + first, static_cast<int>(count_ - first),
+                           file_.layout.header_bytes + start_ + done, 0);
+      if (got < 0) return got;
+      if (got == 0) return static_cast<ssize_t>(done);
+      skip = static_cast<std::uint64_t>(got);
+      done += skip;
+    }
+  }
+
   void add(std::byte* bytes, std::size_t size) { parts_[count_++] = {bytes, size}; }
 
   const CellFile& file_;

@@ -84,8 +84,11 @@ TEST_CASE("PublishedBlock: a read beyond the end is refused, whatever overflows"
     REQUIRE(!read);
     CHECK(read.error().code() == ErrorCode::invalid_argument);
   }
-  const Piece nothing{5000, {}};
-  CHECK(*opened->read({&nothing, 1}, Wait::allowed) == 1);
+  for (const std::uint64_t offset : {0ull, 4096ull, 4097ull, 5000ull}) {
+    const Piece nothing{offset, {}};
+    CHECK(*opened->read({&nothing, 1}, Wait::allowed) == 1);
+  }
+  CHECK(*opened->read({}, Wait::allowed) == 0);
   CHECK(cache.get(block) == payload_of(block));
 }
 
