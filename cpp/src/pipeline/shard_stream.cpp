@@ -186,8 +186,7 @@ void ShardStream::ask_version(Lock& lock, std::shared_ptr<StreamedShard> shard) 
   request.done = [this, byte, run, shard = std::move(shard),
                   last = std::shared_ptr<const void>()](Result<ReadOutcome> outcome) mutable {
     if (shard == nullptr) return;
-    ended(*run, *shard, [&] { note_version(*shard, std::move(outcome)); });
-    shard.reset();
+    ended(*run, shard, [&] { note_version(*shard, std::move(outcome)); });
     last = run->in_flight.remove();
   };
   run->in_flight.add();
@@ -290,18 +289,18 @@ ShardStream::Issued ShardStream::read_block(Lock& lock, std::shared_ptr<Streamed
   // ReadRequest wants a copyable function; credits are not.
   const auto held = std::make_shared<HeldShard::Block>();
   held->credits = *std::move(credits);
-  const auto note = [this, block = *block](Run& of, StreamedShard& to, HeldShard::Block memory,
-                                           Result<ReadOutcome> outcome) {
+  const auto note = [this, block = *block](Run& of, std::shared_ptr<StreamedShard>& to,
+                                           HeldShard::Block memory, Result<ReadOutcome> outcome) {
     std::vector<HeldShard::Block> dropped;  // let go after the lock
     ended(of, to, [&] {
-      note_block(to, block, std::move(memory), std::move(outcome), dropped);
-      settle(to, dropped);
+      note_block(*to, block, std::move(memory), std::move(outcome), dropped);
+      settle(*to, dropped);
     });
   };
   const std::array<std::uint64_t, 1> part{size};
   auto memory = setup_.buffers->allocate(part);
   if (!memory) {
-    note(*run, *shard, std::move(*held), std::move(memory).error());
+    note(*run, shard, std::move(*held), std::move(memory).error());
     return Issued::yes;
   }
   held->memory = *memory;
@@ -312,8 +311,7 @@ ShardStream::Issued ShardStream::read_block(Lock& lock, std::shared_ptr<Streamed
   request.done = [note, run, held, shard = std::move(shard),
                   last = std::shared_ptr<const void>()](Result<ReadOutcome> outcome) mutable {
     if (shard == nullptr) return;
-    note(*run, *shard, std::move(*held), std::move(outcome));
-    shard.reset();
+    note(*run, shard, std::move(*held), std::move(outcome));
     last = run->in_flight.remove();
   };
   run->in_flight.add();
@@ -326,13 +324,14 @@ ShardStream::Issued ShardStream::read_block(Lock& lock, std::shared_ptr<Streamed
 // All that the caller holds of ours is to be gone before the read counts as back, for then the
 // stream and the budget's owner may go.
 template <class Note>
-void ShardStream::ended(Run& run, StreamedShard& shard, Note note) {
+void ShardStream::ended(Run& run, std::shared_ptr<StreamedShard>& shard, Note note) {
   const std::lock_guard lock(mutex_);
   const auto thrown = guarded([&] {
     note();
     if (!cancelled_) look();
   });
-  if (thrown) shard.fail(*thrown);
+  if (thrown) shard->fail(*thrown);
+  shard.reset();
   --run.active;
   if (!cancelled_) setup_.wake();
 }

@@ -106,7 +106,7 @@ class ShardStream {
   std::optional<std::vector<ByteBudget::Credit>> take_credits(std::uint64_t bytes, bool must);
   bool is_stuck() const;
   template <class Note>
-  void ended(Run& run, StreamedShard& shard, Note note);
+  void ended(Run& run, std::shared_ptr<StreamedShard>& shard, Note note);
   void note_version(StreamedShard& shard, Result<ReadOutcome> outcome);
   void note_block(StreamedShard& shard, std::uint64_t block, HeldShard::Block memory,
                   Result<ReadOutcome> outcome, std::vector<HeldShard::Block>& dropped);

@@ -141,7 +141,10 @@ TEST_CASE(
     CHECK(batches[0].rows == 4);
     std::set<std::string> expected(in_order.begin() + 8, in_order.end());
     if (uneven == Uneven::pad) expected.insert(in_order.begin(), in_order.begin() + 2);
-    CHECK(far.store->take_names() == expected);
+    const auto read = far.store->take_names();
+    CHECK(std::includes(read.begin(), read.end(), expected.begin(), expected.end()));
+    // How far the first group reaches is known behind it: one shard more may be on its way.
+    CHECK(read.size() <= expected.size() + (uneven == Uneven::pad ? 1 : 0));
   }
 }
 
