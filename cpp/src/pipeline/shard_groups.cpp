@@ -111,10 +111,7 @@ std::vector<std::shared_ptr<const void>> ShardGroups::hold(std::uint64_t first,
 
 bool ShardGroups::wants_another() const {
   // Indexed one after another, but for one ahead: none should be read that is not needed.
-  const auto unfinished = std::count_if(shards_.begin(), shards_.end(), [](const auto& shard) {
-    return shard->state() != StreamedShard::State::done;
-  });
-  if (!hold_ && unfinished >= 2) return false;
+  if (!hold_ && next_slot() > order_->next_slot() + 1) return false;
   return next_slot() < (enough() ? groups_.back()->range.stop_slot : order_->shards());
 }
 
