@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import prepare
@@ -238,7 +239,65 @@ def stores(options: Options) -> Row:
     )
 
 
+# --- the node's cache -----------------------------------------------------------------------------
+
+
+def cache(options: Options) -> Row:
+    """Two epochs over nginx through a cache that is large enough, beside files and no cache."""
+    folder = prepare.shards(options.work, options.data)
+    prepare.read_through(folder)
+    runs: list[Row] = []
+    with nginx(folder) as (base, _):
+        listed = urls(base, folder, "*.tar")
+        for round_ in range(options.rounds):
+            for title, source, size in (
+                ("files", str(folder / "*.tar"), 0),
+                ("nginx", listed, 0),
+                ("nginx, cached", listed, 4 << 30),
+            ):
+                with tempfile.TemporaryDirectory(dir=options.work) as place:
+                    spec = {"what": "cached", "source": source, "folder": place, "size": size}
+                    run = child({**spec, "epochs": 4})
+                    runs.append({"title": title, "round": round_, **run})
+    good = [run for run in runs if "error" not in run]
+    lines = ["| source | epoch | samples/s | CPU ms a sample | requests | MB from the origin |"]
+    lines.append("|---|---|---|---|---|---|")
+    rates: dict[tuple[str, bool], float] = {}
+    costs: dict[tuple[str, bool], float] = {}
+    asked = 0
+    for title in ("files", "nginx", "nginx, cached"):
+        mine = [run["epochs"] for run in good if run["title"] == title]
+        for first in (True, False):
+            epochs = [e for run in mine for e in (run[:1] if first else run[1:])]
+            if not epochs:
+                continue
+            rate = statistics.median(e["samples"] / e["wall_s"] for e in epochs)
+            cost = statistics.median(e["cpu_s"] / e["samples"] for e in epochs) * 1e3
+            rates[title, first], costs[title, first] = rate, cost
+            requests = statistics.median(e["requests"] for e in epochs)
+            origin = statistics.median(e["origin_bytes"] for e in epochs) / 1e6
+            if title == "nginx, cached" and not first:
+                asked = max(e["requests"] for e in epochs)
+            lines.append(
+                f"| {title} | {'first' if first else 'later'} | {rate:,.0f} | {cost:.3f} "
+                f"| {requests:.0f} | {origin:,.1f} |"
+            )
+    bars: list[Row] = []
+    if len(rates) == 6:
+        later = rates["nginx, cached", False] / rates["files", False]
+        cost = costs["nginx, cached", False] / costs["files", False]
+        first = rates["nginx, cached", True] / rates["nginx", True]
+        bars = [
+            bar("later epochs: origin requests = 0", asked, asked == 0),
+            bar("later epochs: rate >= 0.9x local files", later, later >= 0.9),
+            bar("later epochs: CPU <= 1.4x local files", cost, cost <= 1.4),
+            bar("first epoch: rate >= 0.9x without a cache", first, first >= 0.9),
+        ]
+    return result("http-cache", "tar shards behind nginx, through the cache", runs, lines, bars)
+
+
 REMOTE = {
+    "http-cache": cache,
     "http-store": stores,
     "http-late": late,
     "http-latency": latency,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -53,6 +54,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
+    # What one round fetched is not to help the next; the workload of the cache asks for one.
+    os.environ["HEADPOND_CACHE_SIZE"] = "0"
     options = runner.Options(
         work=arguments.work,
         data=arguments.data,

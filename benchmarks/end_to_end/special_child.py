@@ -229,6 +229,32 @@ def jpeg(spec: dict[str, Any]) -> dict[str, Any]:
     return {"rate": images / spent.wall_s, "cpu_ms": spent.cpu_s / images * 1e3}
 
 
+def cached(spec: dict[str, Any]) -> dict[str, Any]:
+    """Epochs one by one: seconds, CPU, and what the origin was asked for."""
+    import headpond as hp
+
+    engine = hp.Engine(cache_dir=spec["folder"], cache_size=spec["size"])
+    pipe = hp.from_webdataset(spec["source"]).shuffle(seed=1, mode="window", window=500).batch(64)
+    epochs = []
+    with pipe.loader(engine=engine) as loader:
+        for _ in range(spec["epochs"]):
+            before, begin, samples = engine.info()["http"], usage(), 0
+            for batch in loader:
+                samples += len(batch["jpg"])
+            spent, now = usage().since(begin), engine.info()["http"]
+            epochs.append(
+                {
+                    "wall_s": spent.wall_s,
+                    "cpu_s": spent.cpu_s,
+                    "samples": samples,
+                    "requests": now["requests"] - before["requests"],
+                    "origin_bytes": now["bytes"] - before["bytes"],
+                }
+            )
+    engine.close()
+    return {"epochs": epochs}
+
+
 MEASUREMENTS = {
     "start": start,
     "train": train,
@@ -238,6 +264,7 @@ MEASUREMENTS = {
     "latency": latency,
     "closing": closing,
     "jpeg": jpeg,
+    "cached": cached,
 }
 
 if __name__ == "__main__":

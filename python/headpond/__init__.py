@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from headpond.pipeline import Field, Pipeline
     from headpond.ragged import Ragged
-    from headpond.report import Report, SampleError
+    from headpond.report import Report, SampleError, Warmed
 
     __version__: str
 
@@ -60,6 +60,7 @@ __all__ = [
     "SampleError",
     "Timeout",
     "Unavailable",
+    "Warmed",
     "configure",
     "from_arrays",
     "from_files",
@@ -84,7 +85,7 @@ _HOMES = {
     "objects": "Manifest ObjectInfo list read read_into read_many stat",
     "pipeline": "Field Pipeline",
     "ragged": "Ragged",
-    "report": "Report SampleError",
+    "report": "Report SampleError Warmed",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

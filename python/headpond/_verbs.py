@@ -10,7 +10,9 @@ from headpond._columns import Image
 from headpond.errors import InvalidArgument, choice
 
 if TYPE_CHECKING:
+    from headpond.engine import Engine
     from headpond.pipeline import Pipeline
+    from headpond.report import Warmed
 
 
 class Verbs(ABC):
@@ -35,6 +37,33 @@ class Verbs(ABC):
             InvalidArgument: ``window`` without ``mode="window"``; a window or seed out of range.
         """
         return self._pipeline()._shuffle(seed, mode, window)
+
+    def warm(self, *, engine: Engine | None = None) -> Warmed:
+        """Fills the node's cache with the dataset before it is used, with a progress bar.
+
+        What is there already is not fetched: an interrupted run goes on where it stopped, and any
+        number of processes share the work. Shards that are not indexed yet are indexed first.
+
+        Args:
+            engine: Whose cache; default: that of :func:`configure`.
+
+        Returns:
+            What is in the cache now. It ends early where the cache has no more room.
+
+        Raises:
+            InvalidArgument: This dataset is not read through a cache (``cache=``, ``cache_size``).
+            Error: Of the origin.
+        """
+        from headpond._progress import Progress
+        from headpond.engine import default_engine
+        from headpond.report import Warmed
+
+        progress = Progress()
+        try:
+            core = self._pipeline().dataset._core
+            return Warmed(*core.warm((engine or default_engine())._core, progress))
+        finally:
+            progress.close()
 
     def decode(self, **fields: str) -> Pipeline:
         """Turns fields into numbers or objects.

@@ -62,6 +62,7 @@ class _Description:
     name: str
     source: Source | None
     arguments: dict[str, Any]
+    cache: bool | None = None
 
     def open(self, engine: Engine) -> _core.Dataset:
         opener: Callable[..., _core.Dataset] = getattr(_core, f"open_{self.name}")
@@ -75,6 +76,7 @@ class _Description:
                 paths=paths,
                 manifest=manifest,
                 index_folder=os.fsencode(engine._cache_dir),
+                cache=self.cache,
                 progress=progress,
                 **self.arguments,
             )
@@ -248,14 +250,20 @@ def _count(dataset: _core.Dataset) -> None:
         progress.close()
 
 
-def _open(name: str, source: Source | None, **arguments: Any) -> Dataset:
+def _open(
+    name: str, source: Source | None, *, cache: bool | None = None, **arguments: Any
+) -> Dataset:
     if source is not None:
         source = _portable(source)
-    return Dataset(_Description(name, source, arguments))
+    return Dataset(_Description(name, source, arguments, cache))
 
 
 def from_files(
-    source: Source, *, pattern: str = "**/*", label: Literal["folder"] | None = "folder"
+    source: Source,
+    *,
+    pattern: str = "**/*",
+    label: Literal["folder"] | None = "folder",
+    cache: bool | None = None,
 ) -> Dataset:
     """Files where one file is one sample: fields ``data`` (bytes) and ``label`` (int64).
 
@@ -265,6 +273,8 @@ def from_files(
             begin with "." are left out.
         label: ``"folder"``: the first folder below the root, classes sorted, as torchvision's
             ImageFolder. None: no label.
+        cache: Whether reads go through the node's cache on local disk. None: those of remote
+            objects do, local files do not; True is for network file systems.
 
     Returns:
         Samples in the order of their path's bytes, the same on every machine.
@@ -277,15 +287,17 @@ def from_files(
     """
     if label is not None:
         choice("label", label, ("folder",))
-    return _open("files", source, pattern=pattern, folder_labels=label is not None)
+    return _open("files", source, cache=cache, pattern=pattern, folder_labels=label is not None)
 
 
-def from_webdataset(shards: Source) -> Dataset:
+def from_webdataset(shards: Source, *, cache: bool | None = None) -> Dataset:
     """Tar shards: members of one key make a sample, one field per extension.
 
     Args:
         shards: Shards: a path or URL, a glob, braces ``{0000..0146}``, a list, a
             :class:`Manifest`, or an index of wids (a path or URL that ends in ``.json``).
+        cache: Whether reads go through the node's cache on local disk. None: those of remote
+            objects do, local files do not; True is for network file systems.
 
     Returns:
         Samples shard by shard; fields are those of the first sample. How many there are is known
@@ -298,14 +310,19 @@ def from_webdataset(shards: Source) -> Dataset:
         CorruptData: A shard is damaged, or a sample has a field twice; names shard and member. Or
             a shard has not as many samples as the list beside it says; names both counts.
     """
-    return _open("webdataset", shards)
+    return _open("webdataset", shards, cache=cache)
 
 
 @overload
-def from_records(source: Source) -> Dataset: ...
+def from_records(source: Source, *, cache: bool | None = None) -> Dataset: ...
 @overload
 def from_records(
-    source: Source, dtype: DTypeLike, shape: int | Sequence[int], *, header_bytes: int = 0
+    source: Source,
+    dtype: DTypeLike,
+    shape: int | Sequence[int],
+    *,
+    header_bytes: int = 0,
+    cache: bool | None = None,
 ) -> Dataset: ...
 def from_records(
     source: Source,
@@ -313,6 +330,7 @@ def from_records(
     shape: int | Sequence[int] | None = None,
     *,
     header_bytes: int = 0,
+    cache: bool | None = None,
 ) -> Dataset:
     """Records of one size in one or many files: field ``data``.
 
@@ -322,6 +340,8 @@ def from_records(
             which say it.
         shape: Of one record; ``()`` is one number. Left out with ``.npy`` files: a row is a record.
         header_bytes: Bytes at the start of each file that are no records.
+        cache: Whether reads go through the node's cache on local disk. None: those of remote
+            objects do, local files do not; True is for network file systems.
 
     Raises:
         CorruptData: A file's size is not a multiple of the record; names file and remainder.
@@ -332,7 +352,9 @@ def from_records(
             raise InvalidArgument(
                 "shape and header_bytes need a dtype; .npy files need none of them"
             )
-        return _open("records", source, dtype=None, swapped=False, shape=[], header_bytes=0)
+        return _open(
+            "records", source, cache=cache, dtype=None, swapped=False, shape=[], header_bytes=0
+        )
     if shape is None:
         raise InvalidArgument("shape is missing: of one record; () is one number")
     stored = _stored_type(dtype)
@@ -344,6 +366,7 @@ def from_records(
     return _open(
         "records",
         source,
+        cache=cache,
         dtype=stored.name,
         swapped=stored.swapped,
         shape=extents,
@@ -352,7 +375,12 @@ def from_records(
 
 
 def from_tokens(
-    source: Source, dtype: DTypeLike, *, window: int, stride: int | None = None
+    source: Source,
+    dtype: DTypeLike,
+    *,
+    window: int,
+    stride: int | None = None,
+    cache: bool | None = None,
 ) -> Dataset:
     """Windows over files of tokens: field ``tokens``, ``[window]``.
 
@@ -361,6 +389,8 @@ def from_tokens(
         dtype: Of the stored tokens, such as ``"uint16"``.
         window: Tokens of a sample.
         stride: Tokens from the start of one window to the next; None: ``window``.
+        cache: Whether reads go through the node's cache on local disk. None: those of remote
+            objects do, local files do not; True is for network file systems.
 
     Returns:
         Windows file by file; none crosses files, a shorter tail is left out and counted.
@@ -375,6 +405,7 @@ def from_tokens(
     return _open(
         "tokens",
         source,
+        cache=cache,
         dtype=stored.name,
         swapped=stored.swapped,
         window=window,

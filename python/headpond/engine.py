@@ -30,6 +30,7 @@ _OPTIONS = (
     "outage",
     "ca_file",
     "cache_dir",
+    "cache_size",
     "log",
 )
 _PREFIX = "HEADPOND_"
@@ -168,8 +169,12 @@ class Engine:
             300.
         ca_file: Certificates (PEM) that https servers are checked against. Default:
             ``SSL_CERT_FILE``, ``CURL_CA_BUNDLE``, the system's, those of the package certifi.
-        cache_dir: Folder for the indexes of tar shards. Default: ``headpond`` in the user's cache
+        cache_dir: Folder for the blocks of remote objects and the indexes of tar shards, shared by
+            all processes of the user on this node. Default: ``headpond`` in the user's cache
             folder.
+        cache_size: Most that the blocks in ``cache_dir`` take, all processes together: bytes,
+            ``"500GB"`` or ``"30%"`` of the disk; 0: no cache. Default: 10 % of the disk. A
+            twentieth of the disk always stays free.
         log: ``"debug"``, ``"info"``, ``"warning"`` or ``"error"``: level of the logger
             ``headpond``. Default: what logging is set to.
 
@@ -212,6 +217,8 @@ class Engine:
             outage,
             ca_file,
             _certifi(),
+            os.fsencode(Path(self._cache_dir) / "blocks"),
+            *_cache_space(self._cache_dir, merged.get("cache_size", "10%")),
         )
         weakref.finalize(self, _core.Engine.close, self._core)
 
@@ -222,6 +229,18 @@ class Engine:
     def info(self) -> dict[str, Any]:
         """As :func:`info`, of this engine."""
         return {**self._core.status(), "cache_dir": self._cache_dir}
+
+
+def _cache_space(folder: str, size: int | str) -> tuple[int, int]:
+    """The limit of the cache (0: none), and the bytes of its disk that stay free."""
+    if str(size).strip() == "0":
+        return 0, 0
+    place = Path(folder).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    disk = os.statvfs(place)
+    whole = disk.f_blocks * disk.f_frsize
+    return parse_size(size, "cache_size", whole), whole // 20
 
 
 def _user_cache() -> str:
@@ -291,7 +310,8 @@ def info() -> dict[str, Any]:
         ``io`` (backend), ``io_reason`` (of a fall-back, else empty), ``fixed_buffers``,
         ``cpu_threads``, ``started``, ``memory_bytes`` (budget), ``memory_used``, ``memory_peak``,
         ``http`` (the library, where its certificates are, and counts of requests, bytes,
-        retries and so on), ``cache_dir`` and ``version``.
+        retries and so on), ``cache`` (its folder, or the reason why there is none, and counts),
+        ``cache_dir`` and ``version``.
     """
     import headpond
 

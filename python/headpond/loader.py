@@ -18,7 +18,7 @@ from headpond.engine import Engine, default_engine, parse_size
 from headpond.errors import Error, InvalidArgument, choice
 from headpond.pipeline import Pipeline
 from headpond.ragged import Ragged
-from headpond.report import Report, WebCounters
+from headpond.report import RemoteCounters, Report
 
 if TYPE_CHECKING:
     from headpond.datasets import Dataset
@@ -110,7 +110,7 @@ class Loader:
         self._position = Position()
         self._next: Position | None = Position()  # where the next pass starts; None: by _position
         self._batches: _core.Batches | None = None
-        self._web: WebCounters | None = None
+        self._web: RemoteCounters | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._current: weakref.ref[Pass] | None = None
         self._beginning = ProcessLock()  # threads may share an iterator
@@ -298,7 +298,7 @@ class Loader:
         self._flows = False
         self._compare_orders()
         engine = self._engine or default_engine()
-        self._web = WebCounters(engine._core)
+        self._web = RemoteCounters(engine._core)
         convert = None
         if self._framework == "torch":
             import torch

@@ -7,7 +7,7 @@ from typing import Any
 
 from headpond import _core
 
-__all__ = ["Report", "SampleError"]
+__all__ = ["Report", "SampleError", "Warmed"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,11 @@ class Report:
         replaced: Samples that another row stands in for.
         errors: Those samples, of this epoch.
         counters: Bytes by source, CPU seconds of workers, slabs, page faults; and what the
-            loader's engine asked of web servers meanwhile, for all its loaders:
-            ``http_requests``, ``http_bytes``, ``http_retries`` and so on.
+            loader's engine asked of web servers and of the node's cache meanwhile, for all its
+            loaders: ``http_requests``, ``http_bytes``, ``http_retries``, ``cache_hits``,
+            ``cache_hit_bytes``, ``cache_joined_bytes`` (came with a fetch under way),
+            ``cache_missed_bytes`` (had to be fetched), ``cache_past_bytes`` (fetched and not kept),
+            ``cache_fetched_bytes`` (of whole blocks, from the origin) and so on.
     """
 
     batches: int = 0
@@ -67,11 +70,11 @@ class Report:
         return self.samples / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @classmethod
-    def of(cls, statistics: dict[str, Any] | None, web: dict[str, int] | None = None) -> Report:
+    def of(cls, statistics: dict[str, Any] | None, remote: dict[str, int] | None = None) -> Report:
         """From the counters of the core; None: nothing has run."""
         if statistics is None:
             return cls()
-        counters = {**statistics, **{f"http_{name}": count for name, count in (web or {}).items()}}
+        counters = {**statistics, **(remote or {})}
         causes = {
             cause: counters.pop(f"waited_{cause}_s") for cause in ("reading", "cpu", "memory")
         }
@@ -126,6 +129,15 @@ class Report:
                     f" {count('http_connections', 0):.0f} connections,"
                     f" {count('http_retries', 0):.0f} retries"
                 )
+            kept, joined = count("cache_hit_bytes", 0), count("cache_joined_bytes", 0)
+            missed, past = count("cache_missed_bytes", 0), count("cache_past_bytes", 0)
+            if asked := kept + joined + missed + past:
+                lines.append(
+                    f"cache: {kept / asked:.1%} of {byte_text(asked)} were there,"
+                    f" {joined / asked:.1%} came with a fetch under way,"
+                    f" {missed / asked:.1%} were fetched, {past / asked:.1%} fetched and not kept;"
+                    f" {byte_text(count('cache_fetched_bytes', 0))} of blocks came from the origin"
+                )
             lines.append(
                 f"slabs: {count('slabs_allocated', 0):.0f} made,"
                 f" {count('slabs_reused', 0):.0f} reused;"
@@ -143,16 +155,35 @@ class Report:
         return "\n".join(lines)
 
 
-class WebCounters:
-    """What an engine asked of web servers since this was made."""
+@dataclass(frozen=True)
+class Warmed:
+    """What filling the node's cache came to.
+
+    Attributes:
+        blocks: Of the dataset.
+        kept: Of them, in the cache now. Fewer than ``blocks``: there was no room for more.
+        bytes: Of those.
+    """
+
+    blocks: int
+    kept: int
+    bytes: int
+
+
+class RemoteCounters:
+    """What an engine asked of web servers and of the node's cache since this was made."""
 
     def __init__(self, engine: _core.Engine) -> None:
         self._engine = engine
-        self._before = engine.http_counters()
+        self._before = self._now()
+
+    def _now(self) -> dict[str, int]:
+        web = {f"http_{name}": count for name, count in self._engine.http_counters().items()}
+        cache = {f"cache_{name}": count for name, count in self._engine.cache_counters().items()}
+        return web | cache
 
     def since_start(self) -> dict[str, int]:
-        now = self._engine.http_counters()
-        return {name: count - self._before[name] for name, count in now.items()}
+        return {name: count - self._before[name] for name, count in self._now().items()}
 
 
 def _causes(waited_for: dict[str, float]) -> str:

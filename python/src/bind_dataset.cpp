@@ -11,6 +11,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "headpond/dataset.h"
+#include "headpond/warm.h"
 #include "text.h"
 #include "typed.h"
 
@@ -35,14 +36,15 @@ Source make_source(const std::vector<py::bytes>& paths,
 // Opening on a thread that may be interrupted: `progress` (or None) is called with the GIL
 // a few times a second, and signals are looked for.
 template <class Open>
-auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress,
-            Open&& call) {
+auto opened(const PyEngine& engine, const py::bytes& index_folder, const std::optional<bool>& cache,
+            const py::object& progress, Open&& call) {
   using Steady = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kLook{50};
   const auto held = engine.get();
   OpenContext context;
   context.stores = &held->stores();
   context.index_folder = index_folder;
+  if (cache) context.caching = *cache ? Caching::yes : Caching::no;
   context.log = held->log();
   bool raised = false;
   auto looked = Steady::now();
@@ -64,9 +66,9 @@ auto opened(const PyEngine& engine, const py::bytes& index_folder, const py::obj
 }
 
 template <class Open>
-BoundDataset open(const PyEngine& engine, const py::bytes& index_folder, const py::object& progress,
-                  Open&& call) {
-  return bound(opened(engine, index_folder, progress, std::forward<Open>(call)));
+BoundDataset open(const PyEngine& engine, const py::bytes& index_folder,
+                  const std::optional<bool>& cache, const py::object& progress, Open&& call) {
+  return bound(opened(engine, index_folder, cache, progress, std::forward<Open>(call)));
 }
 
 using FieldTuple = py::typing::Tuple<py::str, py::str, py::typing::Optional<IntTuple>>;
@@ -298,7 +300,7 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
       [](const PyEngine& engine, const std::vector<py::bytes>& paths, const py::object& progress) {
         const auto source = make_source(paths, std::nullopt);
         return std::const_pointer_cast<Manifest>(
-            opened(engine, py::bytes(), progress,
+            opened(engine, py::bytes(), std::nullopt, progress,
                    [&](OpenContext& context) { return headpond::list_source(source, context); }));
       },
       py::arg("engine"), py::arg("paths"), py::arg("progress"));
@@ -306,34 +308,36 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
       "open_files",
       [](const PyEngine& engine, const std::vector<py::bytes>& paths,
          const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
-         const py::object& progress, const std::string& pattern, bool folder_labels) {
+         const std::optional<bool>& cache, const py::object& progress, const std::string& pattern,
+         bool folder_labels) {
         const auto source = make_source(paths, manifest);
-        return open(engine, index_folder, progress, [&](OpenContext& context) {
+        return open(engine, index_folder, cache, progress, [&](OpenContext& context) {
           return headpond::open_files(source, {pattern, folder_labels}, context);
         });
       },
       py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
-      py::arg("progress"), py::arg("pattern"), py::arg("folder_labels"));
+      py::arg("cache"), py::arg("progress"), py::arg("pattern"), py::arg("folder_labels"));
   module.def(
       "open_webdataset",
       [](const PyEngine& engine, const std::vector<py::bytes>& paths,
          const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
-         const py::object& progress) {
+         const std::optional<bool>& cache, const py::object& progress) {
         const auto source = make_source(paths, manifest);
-        return open(engine, index_folder, progress, [&](OpenContext& context) {
+        return open(engine, index_folder, cache, progress, [&](OpenContext& context) {
           return headpond::open_webdataset(source, context);
         });
       },
       py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
-      py::arg("progress"));
+      py::arg("cache"), py::arg("progress"));
   module.def(
       "write_shard_indexes",
       [](const PyEngine& engine, const std::vector<py::bytes>& paths, const py::bytes& folder,
          const py::bytes& index_folder, const py::object& progress) {
         const auto source = make_source(paths, std::nullopt);
-        const auto written = opened(engine, index_folder, progress, [&](OpenContext& context) {
-          return headpond::write_shard_indexes(source, folder, context);
-        });
+        const auto written =
+            opened(engine, index_folder, std::nullopt, progress, [&](OpenContext& context) {
+              return headpond::write_shard_indexes(source, folder, context);
+            });
         return std::tuple(written.shards, written.samples, written.bytes);
       },
       py::arg("engine"), py::arg("paths"), py::arg("folder"), py::arg("index_folder"),
@@ -342,33 +346,34 @@ void bind_open(py::module_& module, const std::shared_ptr<DeferredDrops>& drops)
       "open_records",
       [](const PyEngine& engine, const std::vector<py::bytes>& paths,
          const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
-         const py::object& progress, const std::optional<std::string>& dtype, bool swapped,
-         std::vector<std::uint64_t> shape, std::uint64_t header_bytes) {
+         const std::optional<bool>& cache, const py::object& progress,
+         const std::optional<std::string>& dtype, bool swapped, std::vector<std::uint64_t> shape,
+         std::uint64_t header_bytes) {
         const auto source = make_source(paths, manifest);
         const RecordsOptions options{optional_dtype(dtype), swapped, std::move(shape),
                                      header_bytes};
-        return open(engine, index_folder, progress, [&](OpenContext& context) {
+        return open(engine, index_folder, cache, progress, [&](OpenContext& context) {
           return headpond::open_records(source, options, context);
         });
       },
       py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
-      py::arg("progress"), py::arg("dtype"), py::arg("swapped"), py::arg("shape"),
+      py::arg("cache"), py::arg("progress"), py::arg("dtype"), py::arg("swapped"), py::arg("shape"),
       py::arg("header_bytes"));
   module.def(
       "open_tokens",
       [](const PyEngine& engine, const std::vector<py::bytes>& paths,
          const std::optional<std::shared_ptr<Manifest>>& manifest, const py::bytes& index_folder,
-         const py::object& progress, const std::string& dtype, bool swapped, std::uint64_t window,
-         std::uint64_t stride) {
+         const std::optional<bool>& cache, const py::object& progress, const std::string& dtype,
+         bool swapped, std::uint64_t window, std::uint64_t stride) {
         const auto source = make_source(paths, manifest);
         const TokensOptions options{value_or_raise(parse_dtype(dtype)), swapped, window, stride};
-        return open(engine, index_folder, progress, [&](OpenContext& context) {
+        return open(engine, index_folder, cache, progress, [&](OpenContext& context) {
           return headpond::open_tokens(source, options, context);
         });
       },
       py::arg("engine"), py::arg("paths"), py::arg("manifest"), py::arg("index_folder"),
-      py::arg("progress"), py::arg("dtype"), py::arg("swapped"), py::arg("window"),
-      py::arg("stride"));
+      py::arg("cache"), py::arg("progress"), py::arg("dtype"), py::arg("swapped"),
+      py::arg("window"), py::arg("stride"));
   module.def(
       "open_arrays", [drops](const Columns& columns) { return open_columns(columns, drops); },
       py::arg("columns"));
@@ -388,7 +393,7 @@ void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
           "reach",
           [](const Dataset& dataset, const PyEngine& engine,
              const std::vector<std::uint64_t>& samples, const py::object& progress) {
-            return opened(engine, py::bytes(), progress, [&](OpenContext& context) {
+            return opened(engine, py::bytes(), std::nullopt, progress, [&](OpenContext& context) {
               return headpond::reach_samples(dataset, samples, context);
             });
           },
@@ -396,10 +401,23 @@ void bind_dataset(py::module_& module, std::shared_ptr<DeferredDrops> drops) {
       .def(
           "index_shards",
           [](const Dataset& dataset, const PyEngine& engine, const py::object& progress) {
-            opened(engine, py::bytes(), progress, [&](OpenContext& context) {
+            opened(engine, py::bytes(), std::nullopt, progress, [&](OpenContext& context) {
               auto indexed = headpond::index_shards(dataset, context);
               return indexed ? Result<bool>(true) : Result<bool>(std::move(indexed).error());
             });
+          },
+          py::arg("engine"), py::arg("progress"))
+      .def(
+          "warm",
+          [](const BoundDataset& dataset, const PyEngine& engine, const py::object& progress) {
+            const auto warmed =
+                opened(engine, py::bytes(), std::nullopt, progress, [&](OpenContext& context) {
+                  return headpond::warm(dataset, *engine.get(), context,
+                                        [&](std::uint64_t done, std::uint64_t total) {
+                                          return context.progress("blocks", done, total);
+                                        });
+                });
+            return py::make_tuple(warmed.blocks, warmed.kept, warmed.bytes);
           },
           py::arg("engine"), py::arg("progress"))
       .def_property_readonly("fields", &fields)

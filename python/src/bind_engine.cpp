@@ -60,8 +60,12 @@ std::unique_ptr<PyEngine> make_engine(const std::string& io, unsigned io_depth,
                                       unsigned ranks_on_node, unsigned connections,
                                       std::optional<unsigned> retries,
                                       std::optional<double> outage_s, const py::bytes& ca_file,
-                                      const py::bytes& ca_fallback) {
+                                      const py::bytes& ca_fallback, const py::bytes& cache_folder,
+                                      std::uint64_t cache_bytes, std::uint64_t cache_floor_bytes) {
   EngineOptions options;
+  options.cache.folder = std::string(cache_folder);
+  options.cache.size_bytes = cache_bytes;
+  options.cache.floor_bytes = cache_floor_bytes;
   options.http =
       http_options(connections, retries, outage_s, std::string(ca_file), std::string(ca_fallback));
   options.io.backend = parse_backend(io);
@@ -95,6 +99,31 @@ NamedValues http_status(const EngineStatus& status) {
   return dict;
 }
 
+NamedValues cache_counters(const CacheCounters& counters) {
+  NamedValues dict;
+  dict["hits"] = counters.hits;
+  dict["hit_bytes"] = counters.hit_bytes;
+  dict["joined"] = counters.joined;
+  dict["joined_bytes"] = counters.joined_bytes;
+  dict["missed"] = counters.missed;
+  dict["missed_bytes"] = counters.missed_bytes;
+  dict["fetched_bytes"] = counters.fetched_bytes;
+  dict["past_bytes"] = counters.past_bytes;
+  dict["published"] = counters.published;
+  dict["evicted"] = counters.evicted;
+  dict["damaged"] = counters.damaged;
+  dict["stalled"] = counters.stalled;
+  dict["failures"] = counters.failures;
+  return dict;
+}
+
+NamedValues cache_status(const EngineStatus& status) {
+  NamedValues dict = cache_counters(status.cache_counters);
+  dict["folder"] = text(status.cache_folder);
+  dict["reason"] = text(status.cache_reason);
+  return dict;
+}
+
 NamedValues status(const PyEngine& engine) {
   const auto status = engine.get()->status();
   NamedValues dict;
@@ -107,6 +136,7 @@ NamedValues status(const PyEngine& engine) {
   dict["memory_used"] = status.memory_used;
   dict["memory_peak"] = status.memory_peak;
   dict["http"] = http_status(status);
+  dict["cache"] = cache_status(status);
   return dict;
 }
 
@@ -116,10 +146,13 @@ void bind_engine(py::module_& module) {
   py::class_<PyEngine>(module, "Engine")
       .def(py::init(&make_engine), py::arg("io"), py::arg("io_depth"), py::arg("cpu_threads"),
            py::arg("memory_bytes"), py::arg("ranks_on_node"), py::arg("connections"),
-           py::arg("retries"), py::arg("outage_s"), py::arg("ca_file"), py::arg("ca_fallback"))
+           py::arg("retries"), py::arg("outage_s"), py::arg("ca_file"), py::arg("ca_fallback"),
+           py::arg("cache_folder"), py::arg("cache_bytes"), py::arg("cache_floor_bytes"))
       .def("status", &status)
       .def("http_counters",
            [](const PyEngine& engine) { return http_counters(engine.get()->http_counters()); })
+      .def("cache_counters",
+           [](const PyEngine& engine) { return cache_counters(engine.get()->cache_counters()); })
       .def("is_ours", &PyEngine::is_ours)
       .def("close", [](const PyEngine& engine) {
         if (!engine.is_ours()) return;

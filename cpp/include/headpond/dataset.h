@@ -41,7 +41,8 @@ class Dataset {
     std::vector<std::string> classes;  // folder labels, else empty
     std::shared_ptr<Store> store;      // set for in-memory data, else null: by the root's scheme
     std::vector<std::string> notes;    // what was left out and counted, for the log
-    std::vector<Extent> first_sample;  // its fields, where the format does not know them yet
+    Caching caching = Caching::if_remote;
+    std::vector<Extent> first_sample;      // its fields, where the format does not know them yet
     std::shared_ptr<const Beside> beside;  // what was found beside shards that are not known yet
   };
   explicit Dataset(Parts parts);
@@ -80,7 +81,8 @@ class Dataset {
   const std::string& size_digest() const { return size_digest_; }
   const std::string& snapshot() const { return snapshot_; }
 
-  // The store that reads this dataset's objects.
+  Caching caching() const { return parts_.caching; }
+  // The store that reads this dataset's objects, through the node's cache where it is to.
   Result<std::shared_ptr<Store>> store(StoreRegistry& registry) const;
 
   // The number of a sample that is given by its shard (or by its number already), once all
@@ -103,8 +105,9 @@ class Dataset {
 
 // What opening may use and tell.
 struct OpenContext {
-  StoreRegistry* stores = nullptr;  // not owned; outlives the call
-  std::string index_folder;         // tar indexes live below it; "": keep them in memory
+  StoreRegistry* stores = nullptr;       // not owned; outlives the call
+  std::string index_folder;              // tar indexes live below it; "": keep them in memory
+  Caching caching = Caching::if_remote;  // of the dataset's reads
   std::shared_ptr<LogQueue> log;
   // Called now and then from the calling thread, with what is done and (if known,
   // else 0) what there is; returning false stops with `cancelled`.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "headpond/block_cache.h"
 #include "headpond/byte_budget.h"
 #include "headpond/http_options.h"
 #include "headpond/io_options.h"
@@ -17,6 +18,7 @@ class Scheduler;
 struct EngineOptions {
   IoOptions io;
   HttpOptions http;
+  CacheOptions cache;        // no folder, or size 0: no cache
   unsigned cpu_threads = 0;  // CPU workers; 0: usable CPUs / ranks_on_node, at least 1
   std::uint64_t memory_bytes =
       0;  // budget of what is not handed out; 0: min(2 GiB, memory / 4) / ranks_on_node
@@ -30,6 +32,9 @@ struct EngineStatus {
   IoStatus io;
   HttpStatus http;
   HttpCounters http_counters;
+  std::string cache_folder;  // empty: there is none, or it was not needed yet
+  std::string cache_reason;  // why there is none
+  CacheCounters cache_counters;
   unsigned cpu_threads = 0;
   bool started = false;
   std::uint64_t memory_bytes = 0;
@@ -55,6 +60,7 @@ class Engine {
   virtual EngineStatus status() const = 0;
   // Of `status` alone, for free.
   virtual HttpCounters http_counters() const = 0;
+  virtual CacheCounters cache_counters() const = 0;
   // Was it made by this process (and not by the parent before a fork)?
   virtual bool is_ours() const = 0;
   // Stops every prefetcher, the workers and the stores: within 2 s. Idempotent.

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "headpond/object_list.h"
 #include "headpond/object_version.h"
 #include "headpond/result.h"
 #include "headpond/store.h"
@@ -27,7 +29,7 @@ struct ManifestDigests {
 // Names are front-coded in groups, sizes and versions lie in fixed columns; a
 // saved one is memory-mapped: opening ten million entries takes milliseconds and
 // next to no memory. Safe to read from any thread.
-class Manifest {
+class Manifest : public ObjectList {
  public:
   // Sorts by key, then by name. Versions may be unknown where objects are asked for them later
   // (shards). Errors: invalid_argument (the same name twice, an empty name).
@@ -35,20 +37,16 @@ class Manifest {
   // Errors: not_found; corrupt_data (truncated, bad magic, bad checksum, offsets
   // past the end); unsupported (a newer format).
   static Result<std::shared_ptr<const Manifest>> load(const std::string& path);
-  virtual ~Manifest() = default;
 
   // Writes a complete temporary file and renames it over `path`.
   virtual Result<void> save(const std::string& path) const = 0;
 
   virtual const Uri& root() const = 0;
-  virtual std::uint64_t size() const = 0;
-  // Valid for index < size(). `name` is overwritten, so that its memory is reused.
-  virtual void name(std::uint64_t index, std::string& name) const = 0;
   // The name as what tells the object tomorrow, in digests and for people: without the query
   // of a signed URL.
   std::string key(std::uint64_t index) const;
-  virtual ObjectVersion version(std::uint64_t index) const = 0;
-  virtual std::uint64_t object_size(std::uint64_t index) const = 0;
+  // By its key, in O(log size).
+  std::optional<std::uint64_t> find(std::string_view name) const override;
   virtual const ManifestDigests& digests() const = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headpond/object_list.h"
 #include "headpond/object_version.h"
 #include "headpond/result.h"
 #include "headpond/stop_token.h"
@@ -122,23 +123,45 @@ Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::ui
 Result<ObjectInfo> stat_blocking(Store& store, std::string_view object, const GoOn& go_on = {});
 Result<std::vector<ObjectInfo>> list_blocking(Store& store, std::string_view prefix = {});
 
+// Whether reads go through the node's cache.
+enum class Caching : std::uint8_t {
+  no,
+  yes,
+  if_remote,
+};
+
 // Which store serves a URI's scheme. An ordinary object, owned by the engine;
 // stores are made once per root and shared. Safe to call from any thread.
 class StoreRegistry {
  public:
   // `root` is a directory-like URI; the store reads objects below it.
   using Factory = std::function<Result<std::shared_ptr<Store>>(const Uri& root)>;
+  // A store around another one that reads through a cache; the same one where there is none.
+  // `objects`: what will be read of it, as far as that is known, else null.
+  using Wrap = std::function<std::shared_ptr<Store>(std::shared_ptr<Store> store, const Uri& root,
+                                                    std::shared_ptr<const ObjectList> objects)>;
 
   void add(std::string scheme, Factory make);
+  // What stores opened as Caching::yes are wrapped in.
+  void add_cache(Wrap wrap);
+
   // Errors: unsupported, naming the known schemes; whatever the factory says.
   Result<std::shared_ptr<Store>> open(const Uri& root);
+  // The same through the node's cache, if there is one and `caching` says so; a store of its own
+  // for each call that names `objects`.
+  Result<std::shared_ptr<Store>> open(const Uri& root, Caching caching,
+                                      std::shared_ptr<const ObjectList> objects = nullptr);
   // Closes every store that was opened; opens nothing more.
   void close();
 
  private:
+  Result<std::shared_ptr<Store>> open_locked(const Uri& root);
+
   std::mutex mutex_;
   std::map<std::string, Factory, std::less<>> factories_;
+  Wrap wrap_;
   std::map<Uri, std::shared_ptr<Store>> stores_;
+  std::vector<std::weak_ptr<Store>> cached_;  // around those of stores_
   bool closed_ = false;
 };
 

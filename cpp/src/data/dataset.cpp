@@ -115,7 +115,10 @@ Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
 
 Result<std::shared_ptr<Store>> Dataset::store(StoreRegistry& registry) const {
   if (parts_.store) return parts_.store;
-  return registry.open(manifest().root());
+  // Of shards whose versions come late nobody knows the sizes.
+  const bool is_known = manifest().size() > 0 && !manifest().version(0).is_any();
+  return registry.open(manifest().root(), parts_.caching,
+                       is_known ? parts_.manifest : std::shared_ptr<const Manifest>());
 }
 
 bool Dataset::is_by_shard(std::uint64_t sample) const {

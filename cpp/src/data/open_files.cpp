@@ -112,6 +112,7 @@ Result<std::shared_ptr<const Dataset>> open_files(const Source& source, const Fi
   auto resolved = resolve_source(source, selection, context);
   if (!resolved) return std::move(resolved).error();
   Dataset::Parts parts;
+  parts.caching = context.caching;
   parts.manifest = *std::move(resolved);
   std::optional<std::vector<LabelRun>> runs;
   if (options.folder_labels) {

@@ -144,6 +144,7 @@ Result<std::shared_ptr<const Dataset>> open_records(const Source& source,
   auto manifest = resolve_source(source, {}, context);
   if (!manifest) return std::move(manifest).error();
   Dataset::Parts parts;
+  parts.caching = context.caching;
   parts.manifest = *std::move(manifest);
   RecordFiles files(*parts.manifest, options, context);
   if (auto opened = files.open_all(); !opened) return std::move(opened).error();

@@ -93,6 +93,7 @@ Result<std::shared_ptr<const Dataset>> open_tokens(const Source& source,
   auto manifest = resolve_source(source, {}, context);
   if (!manifest) return std::move(manifest).error();
   Dataset::Parts parts;
+  parts.caching = context.caching;
   parts.manifest = *std::move(manifest);
   Counts counts;
   std::vector<TokenFile> files;

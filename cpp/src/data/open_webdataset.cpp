@@ -161,6 +161,7 @@ Result<std::shared_ptr<const Dataset>> open_webdataset(const Source& shards, Ope
   auto resolved = resolve_shards(wids ? wids->shards : shards, context);
   if (!resolved) return std::move(resolved).error();
   Dataset::Parts parts;
+  parts.caching = context.caching;
   parts.manifest = *std::move(resolved);
   parts.arguments = arguments_text({{"format", "webdataset"}});
   const Manifest& manifest = *parts.manifest;

@@ -326,6 +326,27 @@ Result<std::shared_ptr<const Manifest>> Manifest::build(Uri root, std::vector<Ob
   return ImageManifest::open(Image(std::move(file)), std::move(root));
 }
 
+std::optional<std::uint64_t> Manifest::find(std::string_view wanted) const {
+  const auto order_of = [&](std::string_view text) {
+    return std::pair(lasting_name(root(), text), text);
+  };
+  const auto key = order_of(wanted);
+  std::string here;
+  std::uint64_t first = 0;
+  for (std::uint64_t stop = size(); first < stop;) {
+    const std::uint64_t middle = first + (stop - first) / 2;
+    name(middle, here);
+    if (order_of(here) < key) {
+      first = middle + 1;
+    } else {
+      stop = middle;
+    }
+  }
+  if (first == size()) return std::nullopt;
+  name(first, here);
+  return here == wanted ? std::optional(first) : std::nullopt;
+}
+
 std::string Manifest::key(std::uint64_t index) const {
   std::string whole;
   name(index, whole);

@@ -98,8 +98,29 @@ void StoreRegistry::add(std::string scheme, Factory make) {
   factories_.insert_or_assign(std::move(scheme), std::move(make));
 }
 
+void StoreRegistry::add_cache(Wrap wrap) {
+  const std::lock_guard lock(mutex_);
+  wrap_ = std::move(wrap);
+}
+
 Result<std::shared_ptr<Store>> StoreRegistry::open(const Uri& root) {
   const std::lock_guard lock(mutex_);
+  return open_locked(root);
+}
+
+Result<std::shared_ptr<Store>> StoreRegistry::open(const Uri& root, Caching caching,
+                                                   std::shared_ptr<const ObjectList> objects) {
+  const std::lock_guard lock(mutex_);
+  auto store = open_locked(root);
+  if (!store || !wrap_ || caching == Caching::no) return store;
+  if (caching == Caching::if_remote && !(*store)->is_remote()) return store;
+  auto cached = wrap_(*store, root, std::move(objects));
+  std::erase_if(cached_, [](const std::weak_ptr<Store>& one) { return one.expired(); });
+  cached_.push_back(cached);
+  return cached;
+}
+
+Result<std::shared_ptr<Store>> StoreRegistry::open_locked(const Uri& root) {
   if (closed_)
     return Error(ErrorCode::closed, "the engine's stores are closed").at_uri(root.to_string());
   if (const auto open = stores_.find(root); open != stores_.end()) return open->second;
@@ -119,10 +140,16 @@ Result<std::shared_ptr<Store>> StoreRegistry::open(const Uri& root) {
 
 void StoreRegistry::close() {
   std::map<Uri, std::shared_ptr<Store>> stores;
+  std::vector<std::weak_ptr<Store>> cached;
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     stores.swap(stores_);
+    cached.swap(cached_);
+    wrap_ = nullptr;
+  }
+  for (const auto& one : cached) {
+    if (const auto store = one.lock()) store->close();
   }
   for (auto& entry : stores) entry.second->close();
 }

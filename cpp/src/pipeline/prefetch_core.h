@@ -17,6 +17,7 @@
 #include "pipeline/row_reader.h"
 #include "pipeline/scheduler.h"
 #include "pipeline/step_stream.h"
+#include "pipeline/use_plan.h"
 
 namespace headpond {
 
@@ -98,6 +99,7 @@ class PrefetchCore final : public Prefetcher,
   const std::shared_ptr<SlabPool> buffers_;  // of records on their way
   const BatchPlanner planner_;
   const std::shared_ptr<ShardStream> shards_;  // null: records are read by range
+  const std::shared_ptr<UsePlan> uses_;        // null: no cache, or nothing to tell it
   const RowReader reader_;
   ColdReads cold_;
 

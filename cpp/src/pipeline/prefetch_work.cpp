@@ -132,6 +132,7 @@ std::shared_ptr<Job> PrefetchCore::begin_job(std::shared_ptr<const EpochOrder>& 
   job->ticket = next_ticket_++;
   job->run = run_;
   stream_.take(recipe_->spec().sampler, *job, order);
+  if (uses_ != nullptr) uses_->planned(*job);
   return job;
 }
 
@@ -185,6 +186,7 @@ void PrefetchCore::finish_job(std::shared_ptr<Job> job) {
   auto thrown = guarded([&] { finished = finish(*recipe_, *job); });
   if (thrown) finished = failed_batch(*job, *std::move(thrown));
   job->held.clear();
+  if (uses_ != nullptr) uses_->used(*job);
   bool notify = false;
   {
     const std::lock_guard lock(mutex_);

@@ -64,6 +64,7 @@ PrefetchCore::PrefetchCore(std::shared_ptr<Engine> engine, std::shared_ptr<const
       buffers_(SlabPool::make()),
       planner_(engine_, recipe_),
       shards_(make_shard_stream(recipe_->spec(), *engine_, store_, buffers_)),
+      uses_(UsePlan::make(recipe_, *store_)),
       reader_(recipe_, store_, shards_ == nullptr ? nullptr : &shards_->held()),
       cold_(recipe_, store_, buffers_,
             [this](const std::shared_ptr<Job>& job, std::span<const std::uint32_t> rows,
@@ -97,6 +98,7 @@ Result<void> PrefetchCore::seek(std::uint64_t epoch, std::uint64_t cursor, std::
   pass_stop_ = epoch + std::min(epochs, kEpochsMax);
   failure_.reset();
   counters_.begin_epoch(epoch);
+  if (uses_ != nullptr) uses_->begin(epoch, cursor);
   return {};
 }
 
@@ -128,6 +130,7 @@ std::optional<Batch> PrefetchCore::try_next() {
     if (shards_ != nullptr) ++releasing_;
     if (auto thrown = guarded([&] { batch = counters_.hand_out(*job); }))
       batch = failed_batch(*job, *std::move(thrown)).batch;
+    if (uses_ != nullptr) uses_->handed_out(job->epoch, job->step.next);
     // Its lists serve again, its memory is the caller's alone; a read's completion
     // may have yet to let go of it.
     if (job.use_count() == 1) queue_.recycle(std::move(job));
@@ -264,6 +267,7 @@ void PrefetchCore::halt() {
   }
   cold_.cancel();
   if (shards_ != nullptr) shards_->cancel();
+  if (uses_ != nullptr) uses_->stop();
   consumer_.notify_all();
   engine_->scheduler().detach(*this);
   const Time deadline = std::chrono::steady_clock::now() + kStopLimit;

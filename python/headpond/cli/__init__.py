@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from headpond.cli import bench, check, demo, doctor, env, explain, index, inspect
+from headpond.cli import bench, check, demo, doctor, env, explain, index, inspect, warm
 from headpond.errors import Error
 
 __all__ = ["main"]
 
-_COMMANDS = (demo, doctor, bench, inspect, check, index, explain, env)
+_COMMANDS = (demo, doctor, bench, inspect, check, index, warm, explain, env)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@
 
 #include "io/http_fixture.h"
 #include "support/catch.h"
+#include "support/thread_count.h"
 
 using namespace headpond;
 
@@ -24,7 +25,6 @@ std::size_t entries(const char* folder) {
   return count;
 }
 std::size_t open_files() { return entries("/proc/self/fd"); }
-std::size_t threads() { return entries("/proc/self/task"); }
 
 OriginAnswer silent() {
   OriginAnswer answer;
@@ -76,22 +76,22 @@ TEST_CASE("closing while a server stalls cancels every read, again and again, wi
     }
     if (round == 50) {
       files = open_files();
-      running = threads();
+      running = thread_count();
     }
     if (round > 50) {
       CHECK(open_files() == files);
-      CHECK(threads() == running);
+      CHECK(threads_fall_to(running));
     }
   }
 }
 
 TEST_CASE("nothing runs before the first read") {
-  const auto before = threads();
+  const auto before = thread_count();
   auto io = make_http_io({}, std::make_shared<SystemClock>(), nullptr);
   CHECK_FALSE(io->status().started);
   auto store = io->open(*Uri::parse("http://127.0.0.1:1/"));
   REQUIRE(store);
-  CHECK(threads() == before);
+  CHECK(threads_fall_to(before));
   CHECK_FALSE(io->status().started);
   io->close();
 }

@@ -13,6 +13,7 @@
 #include "io/faulty_ops.h"
 #include "io/local_fixture.h"
 #include "support/catch.h"
+#include "support/thread_count.h"
 
 using namespace headpond;
 using Catch::Matchers::ContainsSubstring;
@@ -106,11 +107,6 @@ std::set<std::string> thread_names() {
     names.insert(name);
   }
   return names;
-}
-
-std::ptrdiff_t thread_count() {
-  const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
-  return std::distance(begin(tasks), end(tasks));
 }
 
 #define NEEDS_RING(ring) \
@@ -603,7 +599,7 @@ TEST_CASE("stores that come and go leave no thread and no descriptor") {
     const auto entries = std::filesystem::directory_iterator(folder);
     return std::distance(begin(entries), end(entries));
   };
-  const auto threads = count("/proc/self/task");
+  const auto threads = thread_count();
   const auto descriptors = count("/proc/self/fd");
   for (int i = 0; i < 60; ++i) {
     LocalFixture local(with_backend(i % 2 == 0 ? IoBackend::uring : IoBackend::threads), true);
@@ -618,7 +614,7 @@ TEST_CASE("stores that come and go leave no thread and no descriptor") {
     local.io->close();
   }
   CHECK(count("/proc/self/fd") <= descriptors);
-  CHECK(count("/proc/self/task") <= threads);
+  CHECK(threads_fall_to(threads));
 }
 
 TEST_CASE("nothing runs before the first cold read, and listing starts no reactor") {

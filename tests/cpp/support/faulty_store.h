@@ -25,12 +25,14 @@ class FaultyStore final : public WrappedStore {
   // The same of reads that touch `range`.
   void fail_in(std::string object, ByteRange range, Error error, std::size_t times = kAlways) {
     const std::lock_guard lock(mutex_);
-    faults_.insert_or_assign(std::move(object), Fault{std::move(error), times, range, std::nullopt});
+    faults_.insert_or_assign(std::move(object),
+                             Fault{std::move(error), times, range, std::nullopt});
   }
   // The same of every read of more than `bytes`.
   void fail_longer(std::string object, std::uint64_t bytes, Error error) {
     const std::lock_guard lock(mutex_);
-    faults_.insert_or_assign(std::move(object), Fault{std::move(error), kAlways, kEverywhere, bytes});
+    faults_.insert_or_assign(std::move(object),
+                             Fault{std::move(error), kAlways, kEverywhere, bytes});
   }
   void heal(const std::string& object) {
     const std::lock_guard lock(mutex_);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace headpond {
+
+// Threads for work that blocks (system calls on files), started as it queues up, at most
+// `threads_max`. Tasks start in the order they came. Safe to call from any thread.
+class TaskPool {
+ public:
+  // Threads are called `name`-0 and so on.
+  TaskPool(std::string name, unsigned threads_max);
+  ~TaskPool();  // as close, without a limit
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  // False: closed, or not even one thread could be started; the task has not run and never will.
+  // Runs on the calling thread nothing at all. The task must not throw.
+  bool post(std::function<void()> task);
+
+  // Refuses further tasks and waits until the queued ones have run. A task that is stuck for
+  // longer than `limit` is left to its thread, with whatever it holds; false then.
+  bool close(std::chrono::milliseconds limit);
+
+ private:
+  struct Shared;
+  const std::string name_;
+  const unsigned threads_max_;
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace headpond
