@@ -106,6 +106,7 @@ class CacheCore final : public BlockCache, public std::enable_shared_from_this<C
   void look(const FillPtr& fill);
   void serve(const FillPtr& fill, const PublishedBlock& block);
   void acquire(const FillPtr& fill);
+  void close_unused_handles();
   void wait_elsewhere(const FillPtr& fill, const FillStamp& stamp);
   void take_in_whole_cells(Fill& fill);
   void write_arrived(Fill& fill);
@@ -140,6 +141,7 @@ class CacheCore final : public BlockCache, public std::enable_shared_from_this<C
   std::uint64_t memory_used_ = 0;
   std::size_t holders_ = 0;  // of memory
   bool sweeping_ = false;
+  Clock::Time handles_looked_{};
 
   std::unique_ptr<FillWaits> waits_;
   TaskPool pool_;  // last: its tasks use the rest

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -12,6 +13,7 @@ namespace {
 // A block is fetched with one request, unless what is wanted of it is less than this: then that
 // comes first, in a request of its own.
 constexpr std::uint64_t kWholeFrom = std::uint64_t{1} << 20;
+constexpr std::chrono::seconds kHandlesUnused{1};
 
 ByteRange range_of(const BlockRead& read) { return {read.offset, read.offset + read.out.size()}; }
 
@@ -165,6 +167,7 @@ void CacheCore::acquire(const FillPtr& fill) {
       disk_bytes(file->layout()),
       {fill->block->key, own.get(), own == nullptr ? kNeverUsed : uses->next_use(place)});
   rescan_if_wanted();
+  close_unused_handles();
   if (!room) trouble(room.error());
   if (!room || !*room) {
     file->abandon();
@@ -173,6 +176,17 @@ void CacheCore::acquire(const FillPtr& fill) {
   fill->room.emplace(std::move(**room));
   fill->file = std::move(file);
   start_fetch(fill);
+}
+
+// Blocks that are evicted give their space back when the last descriptor is closed.
+void CacheCore::close_unused_handles() {
+  const auto now = clock_->now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (now - handles_looked_ < kHandlesUnused) return;
+    handles_looked_ = now;
+  }
+  handles_.drop_unused();
 }
 
 void CacheCore::wait_elsewhere(const FillPtr& fill, const FillStamp& stamp) {
