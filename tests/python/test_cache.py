@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,34 +87,77 @@ def test_the_second_epoch_asks_the_origin_for_nothing(
         assert "cache:" in str(batches.report())
 
 
+READER = """
+import sys, headpond as hp
+data = hp.from_records(sys.argv[1], "uint8", int(sys.argv[2])).shuffle(seed=int(sys.argv[3]))
+with data.batch(100).loader() as loader:
+    print(sum(int(batch["data"].sum()) for batch in loader))
+    counters = loader.report().counters
+    print(int(counters["cache_hit_bytes"]), int(counters["cache_joined_bytes"]))
+"""
+
+
+def read_in_process(url: str, cache: Path, seed: int = 1) -> subprocess.Popen[str]:
+    """A program that reads the records through the cache, and prints their sum."""
+    environment = {**os.environ, "HEADPOND_CACHE_DIR": str(cache), "HEADPOND_CACHE_SIZE": "64MB"}
+    return subprocess.Popen(
+        [sys.executable, "-c", READER, url, str(RECORD), str(seed)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer(process: subprocess.Popen[str], folder: Path) -> tuple[int, int]:
+    """Bytes that were there, and that came with another's fetch; the sum is checked."""
+    printed, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    total, hit, joined = (int(word) for word in printed.split())
+    assert total == int(np.fromfile(folder / "records.bin", np.uint8).sum(dtype=np.int64))
+    return hit, joined
+
+
 def test_another_process_finds_what_the_first_one_read(
     url: str, folder: Path, asked: list[Request], engine: Callable[..., hp.Engine], tmp_path: Path
 ) -> None:
     with loader(url, engine()) as batches:
         check_epoch(batches, folder)
     before = body_bytes(asked)
-    script = (
-        "import sys, headpond as hp\n"
-        "data = hp.from_records(sys.argv[1], 'uint8', int(sys.argv[2])).batch(100).loader()\n"
-        "print(sum(int(b['data'].sum()) for b in data))\n"
-        "assert hp.info()['cache']['hit_bytes'] > 0, hp.info()\n"
-    )
-    environment = {
-        **os.environ,
-        "HEADPOND_CACHE_DIR": str(tmp_path / "cache"),
-        "HEADPOND_CACHE_SIZE": "64MB",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", script, url, str(RECORD)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    stored = np.fromfile(folder / "records.bin", np.uint8)
-    assert int(done.stdout) == int(stored.sum(dtype=np.int64))
+    hit, _ = answer(read_in_process(url, tmp_path / "cache"), folder)
+    assert hit >= RECORD * RECORDS  # more: the next epoch is begun
     assert body_bytes(asked) - before < 10_000  # the object's version
+
+
+def test_processes_that_start_together_fetch_each_byte_once(
+    url: str, folder: Path, asked: list[Request], tmp_path: Path
+) -> None:
+    processes = [read_in_process(url, tmp_path / "cache", seed) for seed in range(4)]
+    for process in processes:
+        answer(process, folder)
+    assert RECORD * RECORDS <= body_bytes(asked) <= 1.02 * RECORD * RECORDS
+
+
+def test_a_process_that_is_killed_while_it_fetches_holds_nobody_up(
+    folder: Path, serve: Callable[..., RangeServer], tmp_path: Path
+) -> None:
+    asked: list[Request] = []
+    holding, go_on = threading.Event(), threading.Event()
+
+    def ask(request: Request) -> None:
+        asked.append(request)
+        if request.method == "GET" and request.stop - request.start > RECORD and not go_on.is_set():
+            holding.set()
+            go_on.wait(60)
+
+    url = f"{serve(folder, ask).url}/records.bin"
+    victim = read_in_process(url, tmp_path / "cache")
+    assert holding.wait(60)
+    other = read_in_process(url, tmp_path / "cache")
+    victim.kill()
+    victim.communicate()
+    go_on.set()
+    answer(other, folder)
 
 
 @pytest.mark.parametrize("off", [{"cache": False}, {"cache_size": 0}])
