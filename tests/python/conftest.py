@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,9 @@ from headpond.cli._range_server import RangeServer, Request
 ROOT = Path(__file__).resolve().parents[2]
 # Tests count what is asked of servers; those of the cache make engines of their own.
 os.environ["HEADPOND_CACHE_SIZE"] = "0"
+# A shell ignores SIGINT for what it runs in the background, and children inherit that: the tests of
+# Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 CLASSES = ("coot", "heron", "teal")
 
 
