@@ -101,6 +101,7 @@ class Dataset {
   std::string fingerprint_;
   std::string size_digest_;
   std::string snapshot_;
+  std::shared_ptr<const BlockMap> blocks_;  // null: sizes of shards come late
 };
 
 // What opening may use and tell.

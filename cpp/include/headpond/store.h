@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "headpond/object_list.h"
 #include "headpond/object_version.h"
 #include "headpond/result.h"
 #include "headpond/stop_token.h"
@@ -123,6 +122,8 @@ Result<ReadOutcome> read_blocking(Store& store, std::string_view object, std::ui
 Result<ObjectInfo> stat_blocking(Store& store, std::string_view object, const GoOn& go_on = {});
 Result<std::vector<ObjectInfo>> list_blocking(Store& store, std::string_view prefix = {});
 
+class BlockMap;  // of the cache; only handed on here
+
 // Whether reads go through the node's cache.
 enum class Caching : std::uint8_t {
   no,
@@ -137,9 +138,9 @@ class StoreRegistry {
   // `root` is a directory-like URI; the store reads objects below it.
   using Factory = std::function<Result<std::shared_ptr<Store>>(const Uri& root)>;
   // A store around another one that reads through a cache; the same one where there is none.
-  // `objects`: what will be read of it, as far as that is known, else null.
+  // `blocks`: how what will be read of it is cut, as far as that is known, else null.
   using Wrap = std::function<std::shared_ptr<Store>(std::shared_ptr<Store> store, const Uri& root,
-                                                    std::shared_ptr<const ObjectList> objects)>;
+                                                    std::shared_ptr<const BlockMap> blocks)>;
 
   void add(std::string scheme, Factory make);
   // What stores opened as Caching::yes are wrapped in.
@@ -148,9 +149,9 @@ class StoreRegistry {
   // Errors: unsupported, naming the known schemes; whatever the factory says.
   Result<std::shared_ptr<Store>> open(const Uri& root);
   // The same through the node's cache, if there is one and `caching` says so; a store of its own
-  // for each call that names `objects`.
+  // for each call.
   Result<std::shared_ptr<Store>> open(const Uri& root, Caching caching,
-                                      std::shared_ptr<const ObjectList> objects = nullptr);
+                                      std::shared_ptr<const BlockMap> blocks = nullptr);
   // Closes every store that was opened; opens nothing more.
   void close();
 

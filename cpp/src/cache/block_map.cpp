@@ -24,23 +24,29 @@ std::string object_identity(std::string_view prefix, std::string_view name) {
 }
 
 BlockMap::BlockMap(std::shared_ptr<const ObjectList> objects, std::string prefix)
-    : objects_(std::move(objects)), prefix_(std::move(prefix)) {
-  std::uint64_t run = 0;  // bytes of the last block, if it is a run
-  for (std::uint64_t i = 0; i < objects_->size(); ++i) {
-    const std::uint64_t bytes = objects_->object_size(i);
-    if (bytes == 0) continue;  // nothing to keep; within a run it takes no room
-    if (bytes < kBundledBelowBytes) {
-      if (run == 0 || run + bytes > kBlockBytes) {
-        first_objects_.push_back(i);
-        run = 0;
+    : objects_(std::move(objects)), prefix_(std::move(prefix)) {}
+
+BlockMap::Cut& BlockMap::cut() const {
+  std::call_once(cut_once_, [&] {
+    std::vector<std::uint64_t>& first_objects = cut_.first_objects;
+    std::uint64_t run = 0;  // bytes of the last block, if it is a run
+    for (std::uint64_t i = 0; i < objects_->size(); ++i) {
+      const std::uint64_t bytes = objects_->object_size(i);
+      if (bytes == 0) continue;  // nothing to keep; within a run it takes no room
+      if (bytes < kBundledBelowBytes) {
+        if (run == 0 || run + bytes > kBlockBytes) {
+          first_objects.push_back(i);
+          run = 0;
+        }
+        run += bytes;
+        continue;
       }
-      run += bytes;
-      continue;
+      run = 0;
+      first_objects.insert(first_objects.end(), (bytes + kBlockBytes - 1) / kBlockBytes, i);
     }
-    run = 0;
-    first_objects_.insert(first_objects_.end(), (bytes + kBlockBytes - 1) / kBlockBytes, i);
-  }
-  keys_ = std::vector<MadeKey>(first_objects_.size());
+    cut_.keys = std::vector<MadeKey>(first_objects.size());
+  });
+  return cut_;
 }
 
 bool BlockMap::is_small(std::uint64_t object) const {
@@ -48,27 +54,30 @@ bool BlockMap::is_small(std::uint64_t object) const {
 }
 
 BlockMap::Place BlockMap::place(std::uint64_t object, std::uint64_t offset) const {
+  const auto& first_objects = cut().first_objects;
   if (!is_small(object)) {
-    const auto first = std::lower_bound(first_objects_.begin(), first_objects_.end(), object);
-    return {static_cast<std::uint64_t>(first - first_objects_.begin()) + offset / kBlockBytes,
+    const auto first = std::lower_bound(first_objects.begin(), first_objects.end(), object);
+    return {static_cast<std::uint64_t>(first - first_objects.begin()) + offset / kBlockBytes,
             offset % kBlockBytes};
   }
-  const auto behind = std::upper_bound(first_objects_.begin(), first_objects_.end(), object);
-  const auto block = static_cast<std::uint64_t>(behind - first_objects_.begin()) - 1;
-  for (std::uint64_t i = first_objects_[block]; i < object; ++i) offset += objects_->object_size(i);
+  const auto behind = std::upper_bound(first_objects.begin(), first_objects.end(), object);
+  const auto block = static_cast<std::uint64_t>(behind - first_objects.begin()) - 1;
+  for (std::uint64_t i = first_objects[block]; i < object; ++i) offset += objects_->object_size(i);
   return {block, offset};
 }
 
 BlockMap::Objects BlockMap::objects(std::uint64_t block) const {
-  const std::uint64_t first = first_objects_[block];
+  const auto& first_objects = cut().first_objects;
+  const std::uint64_t first = first_objects[block];
   if (!is_small(first)) return {first, first + 1};
   std::uint64_t stop =
-      block + 1 < first_objects_.size() ? first_objects_[block + 1] : objects_->size();
+      block + 1 < first_objects.size() ? first_objects[block + 1] : objects_->size();
   while (stop > first + 1 && objects_->object_size(stop - 1) == 0) --stop;
   return {first, stop};
 }
 
 std::optional<std::vector<BlockExtent>> BlockMap::extents(std::uint64_t block) const {
+  const auto& first_objects = cut().first_objects;
   const Objects held = objects(block);
   std::vector<BlockExtent> extents;
   std::string name;
@@ -79,9 +88,9 @@ std::optional<std::vector<BlockExtent>> BlockMap::extents(std::uint64_t block) c
     objects_->name(i, name);
     ByteRange range{0, version.size};
     if (held.stop == held.first + 1 && !is_small(i)) {
-      const auto first = std::lower_bound(first_objects_.begin(), first_objects_.end(), i);
+      const auto first = std::lower_bound(first_objects.begin(), first_objects.end(), i);
       range = block_range(
-          (block - static_cast<std::uint64_t>(first - first_objects_.begin())) * kBlockBytes,
+          (block - static_cast<std::uint64_t>(first - first_objects.begin())) * kBlockBytes,
           version.size);
     }
     extents.push_back({object_identity(prefix_, name), std::move(version), range});
@@ -96,7 +105,7 @@ std::optional<Block> BlockMap::block(std::uint64_t index) const {
 }
 
 std::optional<BlockKey> BlockMap::key(std::uint64_t index) const {
-  MadeKey& made = keys_[index];
+  MadeKey& made = cut().keys[index];
   if (made.state.load(std::memory_order_acquire) == MadeKey::State::unknown) {
     const auto held = extents(index);
     std::vector<BlockPart> parts;

@@ -31,10 +31,11 @@ ByteRange block_range(std::uint64_t offset, std::uint64_t object_bytes);
 // What is kept is small and per block, nothing per object. Immutable; safe from any thread.
 class BlockMap {
  public:
-  // `prefix`: what makes an object's name its identity. Looks at the size of every object.
+  // `prefix`: what makes an object's name its identity. Costs nothing yet: the first question
+  // about blocks looks at the size of every object.
   BlockMap(std::shared_ptr<const ObjectList> objects, std::string prefix);
 
-  std::uint64_t size() const { return first_objects_.size(); }
+  std::uint64_t size() const { return cut().first_objects.size(); }
 
   struct Place {
     std::uint64_t block = 0;
@@ -57,19 +58,25 @@ class BlockMap {
   const ObjectList& list() const { return *objects_; }
 
  private:
-  std::optional<std::vector<BlockExtent>> extents(std::uint64_t block) const;
-  bool is_small(std::uint64_t object) const;
-
-  const std::shared_ptr<const ObjectList> objects_;
-  const std::string prefix_;
-  std::vector<std::uint64_t> first_objects_;  // by block; the same for the ranges of a large one
-
   struct MadeKey {
     enum class State : std::uint8_t { unknown, none, known };
     std::atomic<State> state = State::unknown;  // release: who sees `known` sees the key
     BlockKey key;
   };
-  mutable std::vector<MadeKey> keys_;  // by block
+  struct Cut {
+    std::vector<std::uint64_t> first_objects;  // by block; the same for the ranges of a large one
+    std::vector<MadeKey> keys;                 // by block; made when they are asked for
+  };
+
+  Cut& cut() const;
+  std::optional<std::vector<BlockExtent>> extents(std::uint64_t block) const;
+  bool is_small(std::uint64_t object) const;
+
+  const std::shared_ptr<const ObjectList> objects_;
+  const std::string prefix_;
+
+  mutable std::once_flag cut_once_;
+  mutable Cut cut_;
   mutable std::mutex making_;
 };
 

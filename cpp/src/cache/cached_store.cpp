@@ -130,28 +130,22 @@ struct CachedStore::Request {
 };
 
 CachedStore::CachedStore(std::shared_ptr<Store> inner, std::shared_ptr<BlockCache> cache,
-                         const Uri& root, std::shared_ptr<const ObjectList> objects)
-    : shared_(std::make_shared<Shared>()), prefix_(root.to_string()), objects_(std::move(objects)) {
+                         const Uri& root, std::shared_ptr<const BlockMap> blocks)
+    : shared_(std::make_shared<Shared>()), prefix_(root.to_string()), blocks_(std::move(blocks)) {
   shared_->inner = std::move(inner);
   shared_->cache = std::move(cache);
 }
 
 CachedStore::~CachedStore() { close(); }
 
-std::shared_ptr<const BlockMap> CachedStore::map() const {
-  if (objects_ == nullptr) return nullptr;
-  std::call_once(mapped_, [&] { map_ = std::make_shared<const BlockMap>(objects_, prefix_); });
-  return map_;
-}
-
 // Where a small object lies in the block that it shares with its neighbours.
 std::optional<BlockMap::Place> CachedStore::bundle_of(std::string_view object,
                                                       const ObjectVersion& version) const {
-  if (objects_ == nullptr || version.size >= kBundledBelowBytes) return std::nullopt;
-  const auto index = objects_->find(object);
-  if (!index || objects_->version(*index) != version) return std::nullopt;
-  const auto place = map()->place(*index, 0);
-  if (!map()->key(place.block)) return std::nullopt;
+  if (blocks_ == nullptr || version.size >= kBundledBelowBytes) return std::nullopt;
+  const auto index = blocks_->list().find(object);
+  if (!index || blocks_->list().version(*index) != version) return std::nullopt;
+  const auto place = blocks_->place(*index, 0);
+  if (!blocks_->key(place.block)) return std::nullopt;
   return place;
 }
 
@@ -196,18 +190,18 @@ void CachedStore::read(std::span<ReadRequest> requests) {
 
 std::shared_ptr<BlockSource> CachedStore::source_of(std::uint64_t block) const {
   std::vector<std::string> names;
-  const auto objects = map()->objects(block);
+  const auto objects = blocks_->objects(block);
   for (std::uint64_t i = objects.first; i < objects.stop; ++i) {
-    if (objects_->object_size(i) == 0) continue;
+    if (blocks_->list().object_size(i) == 0) continue;
     names.emplace_back();
-    objects_->name(i, names.back());
+    blocks_->list().name(i, names.back());
   }
   return std::make_shared<Source>(shared_->inner, std::move(names));
 }
 
 void CachedStore::keep(std::uint64_t block, const StopToken& stop,
                        std::function<void(Result<void>)> done) {
-  auto described = map()->block(block);
+  auto described = blocks_->block(block);
   if (!described) {
     return done(Error(ErrorCode::unsupported,
                       "the store gives no ETag and no time that tells the object's version"));
@@ -239,15 +233,15 @@ void CachedStore::read_blocks(ReadRequest asked, std::span<std::byte> out) {
   }
   std::uint64_t first_block = 0;  // of a large object, in the map
   if (part.uses != nullptr && version.size >= kBundledBelowBytes) {
-    const auto index = objects_->find(object);
-    if (index) first_block = map()->place(*index, 0).block;
+    const auto index = blocks_->list().find(object);
+    if (index) first_block = blocks_->place(*index, 0).block;
     if (!index) part.uses = nullptr;
   }
   part.stop = request->stop.get_token();
   part.done = [request](Result<void> outcome) { request->part_done(std::move(outcome)); };
   std::vector<BlockRead> parts;
   if (const auto place = bundle_of(object, version)) {
-    part.block = std::make_shared<const Block>(*map()->block(place->block));
+    part.block = std::make_shared<const Block>(*blocks_->block(place->block));
     part.source = source_of(place->block);
     part.offset = place->offset + first;
     part.place = place->block;
@@ -288,8 +282,8 @@ bool CachedStore::read_bundle_now(const BlockMap::Place& place, std::span<const 
                                   Wait wait) {
   std::vector<Piece> parts(pieces.begin(), pieces.end());
   for (Piece& part : parts) part.offset += place.offset;
-  return shared_->cache->read_now(*map()->key(place.block), parts, wait,
-                                  [&] { return *map()->block(place.block); });
+  return shared_->cache->read_now(*blocks_->key(place.block), parts, wait,
+                                  [&] { return *blocks_->block(place.block); });
 }
 
 Result<std::size_t> CachedStore::read_now(std::string_view object, const ObjectVersion& expected,

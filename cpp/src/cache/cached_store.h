@@ -9,7 +9,6 @@
 #include "cache/block_map.h"
 #include "cache/block_uses.h"
 #include "headpond/block_cache.h"
-#include "headpond/object_list.h"
 #include "headpond/store.h"
 #include "headpond/uri.h"
 #include "io/in_flight.h"
@@ -24,9 +23,9 @@ namespace headpond {
 // itself.
 class CachedStore final : public Store {
  public:
-  // `objects`: what will be read, as far as that is known; may be null.
+  // `blocks`: of the objects that will be read, as far as those are known; may be null.
   CachedStore(std::shared_ptr<Store> inner, std::shared_ptr<BlockCache> cache, const Uri& root,
-              std::shared_ptr<const ObjectList> objects);
+              std::shared_ptr<const BlockMap> blocks);
   ~CachedStore() override;
 
   void read(std::span<ReadRequest> requests) override;
@@ -46,7 +45,7 @@ class CachedStore final : public Store {
   // What is known of the uses to come, from now on and as long as its owner keeps it.
   void follow(std::weak_ptr<const BlockUses> uses);
   // Null: the objects are not known.
-  std::shared_ptr<const BlockMap> map() const;
+  const std::shared_ptr<const BlockMap>& map() const { return blocks_; }
   const std::shared_ptr<BlockCache>& cache() const;
 
  private:
@@ -65,9 +64,7 @@ class CachedStore final : public Store {
 
   const std::shared_ptr<Shared> shared_;
   const std::string prefix_;  // of every identity
-  const std::shared_ptr<const ObjectList> objects_;
-  mutable std::once_flag mapped_;
-  mutable std::shared_ptr<const BlockMap> map_;
+  const std::shared_ptr<const BlockMap> blocks_;
   std::mutex following_;
   std::weak_ptr<const BlockUses> uses_;
 };

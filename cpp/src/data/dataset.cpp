@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "cache/block_map.h"
 #include "data/beside.h"
 #include "format/store_reading.h"
 
@@ -21,6 +22,9 @@ Dataset::Dataset(Parts parts) : parts_(std::move(parts)) {
                      .add(digests.names)
                      .finish()
                      .hex();
+  // Of shards whose versions come late nobody knows the sizes.
+  if (manifest().size() > 0 && !manifest().version(0).is_any())
+    blocks_ = std::make_shared<const BlockMap>(parts_.manifest, manifest().root().to_string());
   if (!size_is_known()) return;
   DigestBuilder sizes;
   sizes.add(digests.sizes).add(size());
@@ -115,10 +119,7 @@ Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
 
 Result<std::shared_ptr<Store>> Dataset::store(StoreRegistry& registry) const {
   if (parts_.store) return parts_.store;
-  // Of shards whose versions come late nobody knows the sizes.
-  const bool is_known = manifest().size() > 0 && !manifest().version(0).is_any();
-  return registry.open(manifest().root(), parts_.caching,
-                       is_known ? parts_.manifest : std::shared_ptr<const Manifest>());
+  return registry.open(manifest().root(), parts_.caching, blocks_);
 }
 
 bool Dataset::is_by_shard(std::uint64_t sample) const {

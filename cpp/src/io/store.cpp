@@ -109,12 +109,12 @@ Result<std::shared_ptr<Store>> StoreRegistry::open(const Uri& root) {
 }
 
 Result<std::shared_ptr<Store>> StoreRegistry::open(const Uri& root, Caching caching,
-                                                   std::shared_ptr<const ObjectList> objects) {
+                                                   std::shared_ptr<const BlockMap> blocks) {
   const std::lock_guard lock(mutex_);
   auto store = open_locked(root);
   if (!store || !wrap_ || caching == Caching::no) return store;
   if (caching == Caching::if_remote && !(*store)->is_remote()) return store;
-  auto cached = wrap_(*store, root, std::move(objects));
+  auto cached = wrap_(*store, root, std::move(blocks));
   std::erase_if(cached_, [](const std::weak_ptr<Store>& one) { return one.expired(); });
   cached_.push_back(cached);
   return cached;

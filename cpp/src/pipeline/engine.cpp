@@ -33,8 +33,8 @@ class EngineImpl final : public Engine {
     add_builtin_stores(stores_, local_, http_);
     if (!cache_options_.folder.empty() && cache_options_.size_bytes > 0) {
       stores_.add_cache([this](std::shared_ptr<Store> store, const Uri& root,
-                               std::shared_ptr<const ObjectList> objects) {
-        return cached(std::move(store), root, std::move(objects));
+                               std::shared_ptr<const BlockMap> blocks) {
+        return cached(std::move(store), root, std::move(blocks));
       });
     }
     budget_.on_release([this] { scheduler_.wake(); });
@@ -86,7 +86,7 @@ class EngineImpl final : public Engine {
   // The cache is opened for the first store that is to be read through it. Without one,
   // training goes on: the warning says why.
   std::shared_ptr<Store> cached(std::shared_ptr<Store> store, const Uri& root,
-                                std::shared_ptr<const ObjectList> objects) {
+                                std::shared_ptr<const BlockMap> blocks) {
     const std::lock_guard lock(cache_mutex_);
     if (cache_ == nullptr && cache_reason_.empty()) {
       // What cannot be made here is what opening then says.
@@ -102,7 +102,7 @@ class EngineImpl final : public Engine {
       }
     }
     if (cache_ == nullptr) return store;
-    return std::make_shared<CachedStore>(std::move(store), cache_, root, std::move(objects));
+    return std::make_shared<CachedStore>(std::move(store), cache_, root, std::move(blocks));
   }
 
   const pid_t pid_;

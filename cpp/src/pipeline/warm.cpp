@@ -25,7 +25,10 @@ class DatasetObjects final : public ObjectList {
   ObjectVersion version(std::uint64_t index) const override {
     return dataset_->version(static_cast<std::uint32_t>(index));
   }
-  std::uint64_t object_size(std::uint64_t index) const override { return version(index).size; }
+  std::uint64_t object_size(std::uint64_t index) const override {
+    const bool come_late = dataset_->format().shards() != nullptr;
+    return come_late ? version(index).size : dataset_->manifest().object_size(index);
+  }
   std::optional<std::uint64_t> find(std::string_view name) const override {
     return dataset_->manifest().find(name);
   }
@@ -67,8 +70,10 @@ Result<Warmed> warm(const std::shared_ptr<const Dataset>& dataset, Engine& engin
                     OpenContext& context,
                     const std::function<bool(std::uint64_t done, std::uint64_t total)>& proceed) {
   if (auto indexed = index_shards(*dataset, context); !indexed) return std::move(indexed).error();
-  auto opened = engine.stores().open(dataset->manifest().root(), dataset->caching(),
-                                     std::make_shared<DatasetObjects>(dataset));
+  const Uri& root = dataset->manifest().root();
+  auto blocks =
+      std::make_shared<const BlockMap>(std::make_shared<DatasetObjects>(dataset), root.to_string());
+  auto opened = engine.stores().open(root, dataset->caching(), std::move(blocks));
   if (!opened) return std::move(opened).error();
   const auto store = std::dynamic_pointer_cast<CachedStore>(*opened);
   if (store == nullptr) {

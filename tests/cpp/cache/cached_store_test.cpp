@@ -69,10 +69,13 @@ struct Fixture : StoreFixture {
     options.size_bytes = std::uint64_t{1} << 30;
     cache = *open_block_cache(options, std::make_shared<CacheOps>(),
                               std::make_shared<SystemClock>(), nullptr);
-    std::shared_ptr<const ObjectList> objects;
-    if (listed) objects = std::make_shared<Objects>(*list_blocking(*memory));
+    std::shared_ptr<const BlockMap> blocks;
+    if (listed) {
+      blocks = std::make_shared<const BlockMap>(std::make_shared<Objects>(*list_blocking(*memory)),
+                                                "http://origin/data");
+    }
     cached = std::make_shared<CachedStore>(remote, cache, *Uri::parse("http://user:pw@origin/data"),
-                                           objects);
+                                           blocks);
   }
   ~Fixture() override { cached->close(); }
 
