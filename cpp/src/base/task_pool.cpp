@@ -51,12 +51,14 @@ void TaskPool::Shared::run() {
   left.notify_all();
 }
 
-TaskPool::TaskPool(std::string name, unsigned threads_max)
+TaskPool::TaskPool(std::string name, unsigned threads_max,
+                   std::function<void(const Error&)> refused)
     : name_(std::move(name)),
       threads_max_(std::max(threads_max, 1u)),
+      refused_(std::move(refused)),
       shared_(std::make_shared<Shared>()) {}
 
-TaskPool::~TaskPool() { close(std::chrono::milliseconds::max()); }
+TaskPool::~TaskPool() { close(std::nullopt); }
 
 bool TaskPool::post(std::function<void()> task) {
   Shared& shared = *shared_;
@@ -68,8 +70,9 @@ bool TaskPool::post(std::function<void()> task) {
     if (thread) {
       shared.threads.push_back(std::move(*thread));
       ++shared.running;
-    } else if (shared.threads.empty()) {
-      return false;
+    } else {
+      if (refused_) refused_(thread.error());
+      if (shared.threads.empty()) return false;
     }
   }
   shared.queue.push_back(std::move(task));
@@ -77,29 +80,30 @@ bool TaskPool::post(std::function<void()> task) {
   return true;
 }
 
-bool TaskPool::close(std::chrono::milliseconds limit) {
+std::size_t TaskPool::close(std::optional<std::chrono::nanoseconds> limit) {
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
   shared.closed = true;
   shared.work.notify_all();
+  auto threads = std::exchange(shared.threads, {});
+  if (threads.empty()) return 0;  // or an earlier close has left them
   const std::size_t own = own_pool == &shared ? 1 : 0;
   const auto finished = [&] { return shared.running <= own; };
-  bool all = true;
-  if (limit == std::chrono::milliseconds::max()) {
-    shared.left.wait(lock, finished);
+  if (limit) {
+    shared.left.wait_for(lock, *limit, finished);
   } else {
-    all = shared.left.wait_for(lock, limit, finished);
+    shared.left.wait(lock, finished);
   }
-  auto threads = std::exchange(shared.threads, {});
+  const std::size_t stuck = shared.running - std::min(shared.running, own);
   lock.unlock();
   for (auto& thread : threads) {
-    if (all && own == 0) {
-      thread.join();
-    } else {
+    if (stuck + own > 0) {
       thread.detach();
+    } else {
+      thread.join();
     }
   }
-  return all;
+  return stuck;
 }
 
 }  // namespace headpond

@@ -1,13 +1,11 @@
 #include "io/pread_pool.h"
 
-#include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <utility>
 
-#include "base/thread.h"
+#include "base/task_pool.h"
 
 namespace headpond {
 namespace {
@@ -16,70 +14,36 @@ namespace {
 struct Shared {
   std::shared_ptr<LocalFiles> files;
   std::mutex mutex;
-  std::condition_variable work;
-  std::condition_variable left;
-  std::deque<LocalRead> queue;
-  std::size_t idle = 0;
-  std::size_t running = 0;  // threads
-  bool stopping = false;
-};
+  std::deque<LocalRead> queue;  // a task of the pool for each, or more
 
-// The pool whose thread this is: it may drop the last owner of its own pool in a `done`.
-thread_local const Shared* own_pool = nullptr;
-
-void run(const std::shared_ptr<Shared>& shared) {
-  own_pool = shared.get();
-  std::unique_lock lock(shared->mutex);
-  for (;;) {
-    ++shared->idle;
-    shared->work.wait(lock, [&] { return shared->stopping || !shared->queue.empty(); });
-    --shared->idle;
-    if (shared->queue.empty()) break;
-    LocalRead read = std::move(shared->queue.front());
-    shared->queue.pop_front();
+  void read_next() {
+    std::unique_lock lock(mutex);
+    if (queue.empty()) return;  // it was cancelled
+    LocalRead read = std::move(queue.front());
+    queue.pop_front();
     lock.unlock();
-    auto outcome =
-        read.stopped() ? Result<ReadOutcome>(read.cancelled()) : shared->files->read(read);
-    read.finish(std::move(outcome), shared->files->counters());
-    lock.lock();
+    auto outcome = read.stopped() ? Result<ReadOutcome>(read.cancelled()) : files->read(read);
+    read.finish(std::move(outcome), files->counters());
   }
-  --shared->running;
-  shared->left.notify_all();
-}
+};
 
 class PreadPool final : public Backend {
  public:
   PreadPool(std::shared_ptr<LocalFiles> files, unsigned threads, std::shared_ptr<LogQueue> log)
-      : threads_max_(std::max(threads, 1u)),
-        log_(std::move(log)),
-        shared_(std::make_shared<Shared>()) {
+      : shared_(std::make_shared<Shared>()), pool_("hp-io", threads, [log](const Error& error) {
+          if (log != nullptr) log->push_once(LogLevel::warning, "pread threads", error.to_string());
+        }) {
     shared_->files = std::move(files);
   }
 
   void submit(std::vector<LocalRead> reads) override {
-    std::unique_lock lock(shared_->mutex);
-    for (auto& read : reads) shared_->queue.push_back(std::move(read));
-    const std::size_t queued = shared_->queue.size();
-    while (threads_.size() < threads_max_ && shared_->idle + started_ < queued) {
-      if (!start_thread()) break;
+    const std::size_t count = reads.size();
+    {
+      const std::lock_guard lock(shared_->mutex);
+      for (auto& read : reads) shared_->queue.push_back(std::move(read));
     }
-    started_ = 0;
-    if (threads_.empty()) {
-      auto refused = std::exchange(shared_->queue, {});
-      lock.unlock();
-      for (auto& read : refused) {
-        read.finish(
-            read.root->at(Error(ErrorCode::resource_limit, "no thread can be started to read"),
-                          read.request.object, read.range()),
-            shared_->files->counters());
-      }
-      return;
-    }
-    lock.unlock();
-    if (queued == 1) {
-      shared_->work.notify_one();
-    } else {
-      shared_->work.notify_all();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!pool_.post([shared = shared_] { shared->read_next(); })) return refuse_queued();
     }
   }
 
@@ -96,46 +60,26 @@ class PreadPool final : public Backend {
     for (auto& read : stopped) read.finish(read.cancelled(), shared_->files->counters());
   }
 
-  std::size_t stop(std::chrono::nanoseconds limit) override {
-    std::unique_lock lock(shared_->mutex);
-    shared_->stopping = true;
-    shared_->work.notify_all();
-    const std::size_t own = own_pool == shared_.get() ? 1 : 0;
-    shared_->left.wait_for(lock, limit, [&] { return shared_->running <= own; });
-    const std::size_t stuck = shared_->running - own;
-    lock.unlock();
-    for (auto& thread : threads_) {
-      if (stuck + own > 0) {
-        thread.detach();
-      } else {
-        thread.join();
-      }
-    }
-    threads_.clear();
-    return stuck;
-  }
+  std::size_t stop(std::chrono::nanoseconds limit) override { return pool_.close(limit); }
 
  private:
-  // With the lock held: `running` counts the thread before it can leave.
-  bool start_thread() {
-    auto thread = Thread::start({"hp-io-" + std::to_string(threads_.size()), 0},
-                                [shared = shared_] { run(shared); });
-    if (!thread) {
-      if (log_ != nullptr)
-        log_->push_once(LogLevel::warning, "pread threads", thread.error().to_string());
-      return false;
+  // There is not even one thread, so nobody else takes from the queue.
+  void refuse_queued() {
+    std::deque<LocalRead> refused;
+    {
+      const std::lock_guard lock(shared_->mutex);
+      refused.swap(shared_->queue);
     }
-    threads_.push_back(std::move(*thread));
-    ++shared_->running;
-    ++started_;
-    return true;
+    for (auto& read : refused) {
+      read.finish(
+          read.root->at(Error(ErrorCode::resource_limit, "no thread can be started to read"),
+                        read.request.object, read.range()),
+          shared_->files->counters());
+    }
   }
 
-  const std::size_t threads_max_;
-  const std::shared_ptr<LogQueue> log_;
   const std::shared_ptr<Shared> shared_;
-  std::vector<Thread> threads_;  // under the lock of `shared_`
-  std::size_t started_ = 0;      // by this submit, not yet idle
+  TaskPool pool_;
 };
 
 }  // namespace
