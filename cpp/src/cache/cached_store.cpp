@@ -21,6 +21,27 @@ Error object_ended(const std::string& uri, ByteRange range) {
 
 ByteRange range_of(const Piece& piece) { return {piece.offset, piece.offset + piece.out.size()}; }
 
+// What is done in parts that end in any order, on any thread. It begins with one part, of whoever
+// starts the others.
+class Parts {
+ public:
+  void add(std::size_t parts) { left_.fetch_add(parts, std::memory_order_relaxed); }
+  // True for the part that ends last; `first_error` is then whole.
+  bool end(Result<void> part) {
+    if (!part) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::move(part).error();
+    }
+    return left_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  std::optional<Error>& first_error() { return error_; }
+
+ private:
+  std::atomic<std::size_t> left_ = 1;
+  std::mutex mutex_;
+  std::optional<Error> error_;
+};
+
 }  // namespace
 
 struct CachedStore::Shared {
@@ -39,17 +60,12 @@ class CachedStore::Source final : public BlockSource {
   void fetch(const Block& block, std::uint64_t offset, std::span<std::byte> out,
              const StopToken& stop, std::function<void(Result<void>)> done) override {
     struct Fetch {
-      std::atomic<std::size_t> left = 1;
-      std::mutex mutex;
-      std::optional<Error> error;
+      Parts parts;
       std::function<void(Result<void>)> done;
 
-      void part_done(std::optional<Error> failed) {
-        if (failed) {
-          const std::lock_guard lock(mutex);
-          if (!error) error = std::move(failed);
-        }
-        if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+      void part_done(Result<void> part) {
+        if (!parts.end(std::move(part))) return;
+        auto& error = parts.first_error();
         done(error ? Result<void>(std::move(*error)) : Result<void>());
       }
     };
@@ -73,16 +89,16 @@ class CachedStore::Source final : public BlockSource {
         request.done = [fetch, range, store = store_,
                         name = names_[i]](Result<ReadOutcome> outcome) {
           if (!outcome) return fetch->part_done(std::move(outcome).error());
-          if (outcome->bytes == range.size()) return fetch->part_done(std::nullopt);
+          if (outcome->bytes == range.size()) return fetch->part_done({});
           fetch->part_done(object_ended(store->describe() + name, range));
         };
         requests.push_back(std::move(request));
       }
       start += extent.range.size();
     }
-    fetch->left += requests.size();
+    fetch->parts.add(requests.size());
     store_->read(requests);
-    fetch->part_done(std::nullopt);
+    fetch->part_done({});
   }
 
  private:
@@ -106,20 +122,14 @@ struct CachedStore::Request {
   StopSource stop;
   std::optional<std::stop_callback<Stop>> on_stop;
   std::optional<std::stop_callback<Stop>> on_close;
-  std::atomic<std::size_t> left = 1;
-  std::mutex mutex;
-  std::optional<Error> error;  // the first
+  Parts parts;
 
   void part_done(Result<void> part) {
-    if (!part) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::move(part).error();
-    }
-    if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    if (!parts.end(std::move(part))) return;
     on_stop.reset();
     on_close.reset();
     if (!shared->in_flight.begin_done()) return;
-    if (error) {
+    if (auto& error = parts.first_error()) {
       asked.done(std::move(*error));
     } else {
       asked.done(std::move(outcome));
@@ -150,7 +160,6 @@ std::optional<BlockMap::Place> CachedStore::bundle_of(std::string_view object,
 }
 
 // --- reads
-// ----------------------------------------------------------------------------------------
 
 void CachedStore::read(std::span<ReadRequest> requests) {
   for (ReadRequest& asked : requests) {
@@ -261,13 +270,12 @@ void CachedStore::read_blocks(ReadRequest asked, std::span<std::byte> out) {
       at = stop;
     }
   }
-  request->left += parts.size();
+  request->parts.add(parts.size());
   for (BlockRead& read : parts) shared_->cache->read(std::move(read));
   request->part_done({});
 }
 
 // --- what is here already
-// ---------------------------------------------------------------------------
 
 bool CachedStore::read_block_now(std::string_view object, const ObjectVersion& version,
                                  const Digest& digest, ByteRange block,
@@ -329,7 +337,6 @@ Result<std::size_t> CachedStore::read_now(std::string_view object, const ObjectV
 }
 
 // --- the rest
-// ---------------------------------------------------------------------------------------
 
 Error CachedStore::closed(std::string_view object) const {
   return Error(ErrorCode::closed, "the store is closed").at_uri(object_identity(prefix_, object));
