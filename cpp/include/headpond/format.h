@@ -18,6 +18,9 @@ struct Extent {
   std::uint32_t object = kMissing;  // index in the dataset's manifest
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
+
+  // Does it lie in an object? (Neither a value nor missing.)
+  bool is_stored() const { return object < kMissing; }
 };
 
 // Where records lie in objects and how their fields are split: sample number to

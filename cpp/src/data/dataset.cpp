@@ -75,10 +75,6 @@ Extent extent_of(const Format& format, std::uint64_t index, std::size_t field) {
   return extent;
 }
 
-bool has_bytes(const Extent& extent) {
-  return extent.object != Extent::kValue && extent.object != Extent::kMissing;
-}
-
 }  // namespace
 
 ObjectVersion Dataset::version(std::uint32_t object) const {
@@ -110,7 +106,7 @@ Result<std::vector<SampleRange>> Dataset::locate(std::uint64_t index) const {
   std::vector<SampleRange> ranges;
   for (std::size_t field = 0; field < fields().size(); ++field) {
     const Extent extent = extent_of(format(), index, field);
-    if (!has_bytes(extent)) continue;
+    if (!extent.is_stored()) continue;
     ranges.push_back(
         {object_uri(manifest(), extent.object), {extent.offset, extent.offset + extent.size}});
   }
@@ -149,7 +145,7 @@ Error Dataset::describe(Error error, std::uint64_t index, std::optional<std::siz
   // The field that failed, or the first one with bytes.
   for (std::size_t i = field.value_or(0); i < fields().size(); ++i) {
     const Extent extent = extent_of(format(), index, i);
-    if (has_bytes(extent)) {
+    if (extent.is_stored()) {
       error = std::move(error)
                   .at_uri(object_uri(manifest(), extent.object))
                   .at_range({extent.offset, extent.offset + extent.size});

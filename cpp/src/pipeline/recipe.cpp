@@ -193,7 +193,7 @@ void Recipe::refuse_oversized(Job& job) const {
     std::uint64_t left = field.plan.pad ? kFieldBytesMax / rows : kFieldBytesMax;
     for (std::uint32_t row = 0; row < rows; ++row) {
       Extent& extent = job.extents[field.stored * rows + row];
-      if (extent.object == Extent::kMissing || extent.object == Extent::kValue) continue;
+      if (!extent.is_stored()) continue;
       if (extent.size <= left) {
         if (!field.plan.pad) left -= extent.size;
         continue;

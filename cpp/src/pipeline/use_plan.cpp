@@ -11,8 +11,6 @@ constexpr std::uint64_t kChunk = 4096;
 constexpr std::uint32_t kNoPlace = std::numeric_limits<std::uint32_t>::max();
 constexpr std::chrono::seconds kRateEvery{1};
 
-bool has_bytes(const Extent& extent) { return extent.object < Extent::kMissing && extent.size > 0; }
-
 }  // namespace
 
 std::shared_ptr<UsePlan> UsePlan::make(std::shared_ptr<const Recipe> recipe, Store& store) {
@@ -42,7 +40,7 @@ void UsePlan::begin(std::uint64_t epoch, std::uint64_t cursor) {
   const std::lock_guard lock(mutex_);
   old = std::move(writer_);
   ++run_;
-  computing_ = false;
+  computing_ = too_many_ = false;
   begun_ = planned_ = {epoch, cursor};
   present_.reset();
   next_.reset();
@@ -51,17 +49,10 @@ void UsePlan::begin(std::uint64_t epoch, std::uint64_t cursor) {
 void UsePlan::stop() { ++run_; }
 
 // --- in the background
-// ------------------------------------------------------------------------------
 
 void UsePlan::compute(std::uint64_t run) {
   while (const auto from = missing(run)) {
     auto uses = uses_from(*from, run);
-    if (!uses && run == run_) {
-      UseOptions options;
-      options.opaque = true;
-      options.epoch_positions = recipe_->spec().sampler.size();
-      return make_writer(run, options);
-    }
     if (!uses) return;
     take_in(*std::move(uses), run);
   }
@@ -70,7 +61,7 @@ void UsePlan::compute(std::uint64_t run) {
 // The present epoch first, the next one after it.
 std::optional<UsePlan::Place> UsePlan::missing(std::uint64_t run) const {
   const std::lock_guard lock(mutex_);
-  if (run != run_) return std::nullopt;
+  if (run != run_ || too_many_) return std::nullopt;
   const std::uint64_t epoch = planned_.epoch;
   if (!present_) return epoch == begun_.epoch ? begun_ : Place{epoch, 0};
   if (!next_) return Place{epoch + 1, 0};
@@ -87,7 +78,8 @@ void UsePlan::for_each_block(const Extent& extent, Call&& call) const {
   for (std::uint64_t block = first; block <= last; ++block) call(block);
 }
 
-// Calls with (block, position) in the order of positions. False: nobody wants it any more.
+// Calls with (block, position) in the order of positions, until that returns false. False: it did,
+// or nobody wants it any more.
 template <class Call>
 bool UsePlan::for_each_use(Place from, std::uint64_t run, Call&& call) const {
   const LoaderSpec& spec = recipe_->spec();
@@ -113,34 +105,52 @@ bool UsePlan::for_each_use(Place from, std::uint64_t run, Call&& call) const {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       for (std::size_t field = 0; field < fields.size(); ++field) {
         const Extent& extent = extents[field * samples.size() + i];
-        if (!has_bytes(extent)) continue;
-        for_each_block(extent, [&](std::uint64_t block) { call(block, first + i * world); });
+        if (!extent.is_stored() || extent.size == 0) continue;
+        bool go_on = true;
+        for_each_block(
+            extent, [&](std::uint64_t block) { go_on = go_on && call(block, first + i * world); });
+        if (!go_on) return false;
       }
     }
   }
   return true;
 }
 
-// Nothing: nobody wants it any more, or it would be too much.
-std::optional<EpochUses> UsePlan::uses_from(Place from, std::uint64_t run) const {
+// Nothing: nobody wants it any more, or (too_many_) there are too many.
+std::optional<EpochUses> UsePlan::uses_from(Place from, std::uint64_t run) {
   EpochUses uses;
   uses.epoch = from.epoch;
   uses.starts.assign(map_->size() + 1, 0);
   std::uint64_t count = 0;
   const bool counted = for_each_use(from, run, [&](std::uint64_t block, std::uint64_t) {
     ++uses.starts[block + 1];
-    ++count;
+    return ++count <= kUsesMax;
   });
-  if (!counted || count > kUsesMax) return std::nullopt;
+  if (count > kUsesMax) make_opaque(run);
+  if (!counted) return std::nullopt;
   for (std::size_t block = 0; block < map_->size(); ++block)
     uses.starts[block + 1] += uses.starts[block];
   uses.positions.resize(count);
   std::vector<std::uint32_t> filled(uses.starts.begin(), uses.starts.end() - 1);
   if (!for_each_use(from, run, [&](std::uint64_t block, std::uint64_t position) {
         uses.positions[filled[block]++] = static_cast<std::uint32_t>(position);
+        return true;
       }))
     return std::nullopt;
   return uses;
+}
+
+// The order counts as unknown from now on.
+void UsePlan::make_opaque(std::uint64_t run) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (run != run_) return;
+    too_many_ = true;
+  }
+  UseOptions options;
+  options.opaque = true;
+  options.epoch_positions = recipe_->spec().sampler.size();
+  make_writer(run, options);
 }
 
 void UsePlan::take_in(EpochUses uses, std::uint64_t run) {
@@ -180,7 +190,6 @@ void UsePlan::make_writer(std::uint64_t run, const UseOptions& options) {
 }
 
 // --- while batches are made
-// -------------------------------------------------------------------------
 
 void UsePlan::planned(const Job& job) {
   bool compute_next = false;
@@ -213,7 +222,7 @@ void UsePlan::used(const Job& job) {
     const std::uint64_t position = spec.steps.position(job.step, row);
     for (std::size_t field = 0; field < stored; ++field) {
       const Extent& extent = job.extents[field * job.rows + row];
-      if (!has_bytes(extent)) continue;
+      if (!extent.is_stored() || extent.size == 0) continue;
       for_each_block(extent, [&](std::uint64_t block) {
         std::uint32_t& seen = seen_[block];
         while (seen < present_->starts[block + 1] && present_->positions[seen] <= position) ++seen;

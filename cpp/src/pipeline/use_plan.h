@@ -68,11 +68,12 @@ class UsePlan final : public BlockUses, public std::enable_shared_from_this<UseP
   // In the background.
   void compute(std::uint64_t run);
   std::optional<Place> missing(std::uint64_t run) const;
-  std::optional<EpochUses> uses_from(Place from, std::uint64_t run) const;
+  std::optional<EpochUses> uses_from(Place from, std::uint64_t run);
   template <class Call>
   bool for_each_use(Place from, std::uint64_t run, Call&& call) const;
   template <class Call>
   void for_each_block(const Extent& extent, Call&& call) const;
+  void make_opaque(std::uint64_t run);
   void take_in(EpochUses uses, std::uint64_t run);
   void make_writer(std::uint64_t run, const UseOptions& options);
 
@@ -93,6 +94,7 @@ class UsePlan final : public BlockUses, public std::enable_shared_from_this<UseP
   Place begun_;
   Place planned_;
   bool computing_ = false;  // this pass has asked for it
+  bool too_many_ = false;   // uses, in this pass
   std::optional<EpochUses> present_;
   std::optional<EpochUses> next_;
   std::vector<std::uint32_t> seen_;    // by block: its first position that has not been used
