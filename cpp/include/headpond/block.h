@@ -18,6 +18,12 @@ namespace headpond {
 // The unit of checking: each cell of a block has a checksum of its own.
 inline constexpr std::uint64_t kCellBytes = 4096;
 
+// Rounded up: cells that so many bytes begin, and the bytes of those.
+constexpr std::uint64_t cells_of(std::uint64_t bytes) {
+  return (bytes + kCellBytes - 1) / kCellBytes;
+}
+constexpr std::uint64_t whole_cells(std::uint64_t bytes) { return cells_of(bytes) * kCellBytes; }
+
 // A range of one object version. `uri` is the object's identity: without userinfo and without
 // the parameters of signatures, which change while the bytes do not.
 struct BlockExtent {

@@ -46,12 +46,10 @@ struct FixedExtent {
 };
 static_assert(sizeof(FixedExtent) == 56);
 
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
+constexpr std::uint64_t whole_words(std::uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 std::uint64_t bytes_of(const BlockExtent& extent) {
-  return round_up(sizeof(FixedExtent) + extent.uri.size() + extent.version.etag.size(), 8);
+  return whole_words(sizeof(FixedExtent) + extent.uri.size() + extent.version.etag.size());
 }
 
 // 0 for what a header cannot describe.
@@ -60,10 +58,10 @@ BlockLayout layout_of_parts(std::uint64_t extents_bytes, std::uint64_t payload_b
   if (extents_bytes == 0 || extents_bytes > kMaxExtentBytes) return layout;
   if (payload_bytes == 0 || payload_bytes > kMaxPayloadBytes) return layout;
   layout.payload_bytes = payload_bytes;
-  layout.cells = static_cast<std::uint32_t>((payload_bytes + kCellBytes - 1) / kCellBytes);
+  layout.cells = static_cast<std::uint32_t>(cells_of(payload_bytes));
   layout.head_bytes = static_cast<std::uint32_t>(kBlockFixedBytes + extents_bytes);
   layout.header_bytes = static_cast<std::uint32_t>(
-      round_up(layout.head_bytes + layout.cells * sizeof(std::uint32_t), kCellBytes));
+      whole_cells(layout.head_bytes + layout.cells * sizeof(std::uint32_t)));
   return layout;
 }
 
@@ -96,7 +94,7 @@ bool take_extent(std::span<const std::byte>& bytes, BlockExtent& extent) {
   if (bytes.size() < sizeof(fixed)) return false;
   std::memcpy(&fixed, bytes.data(), sizeof(fixed));
   const std::uint64_t text = std::uint64_t{fixed.uri_bytes} + fixed.etag_bytes;
-  const std::uint64_t size = round_up(sizeof(fixed) + text, 8);
+  const std::uint64_t size = whole_words(sizeof(fixed) + text);
   if (size > bytes.size() || fixed.stop < fixed.start || fixed.weak > 1) return false;
   const auto* const at = reinterpret_cast<const char*>(bytes.data()) + sizeof(fixed);
   extent.uri.assign(at, fixed.uri_bytes);
@@ -134,9 +132,7 @@ std::size_t BlockLayout::cell_bytes(std::uint64_t cell) const {
   return static_cast<std::size_t>(std::min(kCellBytes, payload_bytes - cell * kCellBytes));
 }
 
-std::uint64_t disk_bytes(const BlockLayout& layout) {
-  return round_up(layout.file_bytes(), kCellBytes);
-}
+std::uint64_t disk_bytes(const BlockLayout& layout) { return whole_cells(layout.file_bytes()); }
 
 Result<BlockLayout> layout_of(const Block& block) {
   std::uint64_t extents_bytes = 0, payload_bytes = 0;

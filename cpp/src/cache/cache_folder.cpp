@@ -64,7 +64,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
 }
 
 std::uint64_t disk_bytes(const struct stat& file) {
-  return (static_cast<std::uint64_t>(file.st_size) + kCellBytes - 1) / kCellBytes * kCellBytes;
+  return whole_cells(static_cast<std::uint64_t>(file.st_size));
 }
 
 Result<std::string> random_hex() {

@@ -32,8 +32,7 @@ class Run {
       stop_ += pieces[taken].out.size();
     }
     start_ -= before;
-    const std::uint64_t end =
-        std::min((stop_ + kCellBytes - 1) / kCellBytes * kCellBytes, file_.layout.payload_bytes);
+    const std::uint64_t end = std::min(whole_cells(stop_), file_.layout.payload_bytes);
     if (end > stop_) add(tail_.data(), end - stop_);
     stop_ = std::max(stop_, end);
     return taken;
@@ -53,7 +52,7 @@ class Run {
 
   bool matches() const {
     std::size_t part = 0, at = 0;
-    const std::uint64_t last = (stop_ + kCellBytes - 1) / kCellBytes;
+    const std::uint64_t last = cells_of(stop_);
     for (std::uint64_t cell = start_ / kCellBytes; cell < last; ++cell) {
       std::uint32_t crc = cell_seed(file_.key, cell);
       for (std::size_t left = file_.layout.cell_bytes(cell); left > 0;) {

@@ -19,8 +19,6 @@ Error fill_error(const CacheFolder& folder, const BlockKey& key, int result, con
                       folder.path());
 }
 
-std::uint64_t cells_up_to(std::uint64_t bytes) { return (bytes + kCellBytes - 1) / kCellBytes; }
-
 }  // namespace
 
 FillClaim::~FillClaim() {
@@ -154,7 +152,7 @@ std::uint64_t FillFile::whole_bytes() const {
 }
 
 bool FillFile::has(ByteRange payload) const {
-  const std::uint64_t stop = std::min<std::uint64_t>(cells_up_to(payload.stop), layout_.cells);
+  const std::uint64_t stop = std::min<std::uint64_t>(cells_of(payload.stop), layout_.cells);
   for (std::uint64_t cell = payload.start / kCellBytes; cell < stop; ++cell) {
     if (sums_[cell].load(std::memory_order_acquire) == 0) return false;
   }
@@ -189,7 +187,7 @@ Result<void> FillFile::write(std::uint64_t offset, std::span<const std::byte> by
   std::array<std::uint32_t, 256> sums;
   while (!bytes.empty()) {
     const std::uint64_t first = offset / kCellBytes;
-    const std::uint64_t cells = std::min<std::uint64_t>(cells_up_to(bytes.size()), sums.size());
+    const std::uint64_t cells = std::min<std::uint64_t>(cells_of(bytes.size()), sums.size());
     for (std::uint64_t i = 0; i < cells; ++i) {
       const std::size_t size = layout_.cell_bytes(first + i);
       sums[i] = cell_sum(key(), first + i, bytes.subspan(i * kCellBytes, size));
@@ -258,7 +256,7 @@ Result<std::uint64_t> remove_dead_fills(const CacheFolder& folder, FillClaims& c
     if (ops.set_lock(fd.get(), F_WRLCK, 0, 0) < 0 || !folder.is_fill(key, fd.get())) continue;
     if (const int result = folder.remove_fill(key); result < 0)
       return fill_error(folder, key, result, "removing the dead");
-    removed += cells_up_to(static_cast<std::uint64_t>(file.st_size)) * kCellBytes;
+    removed += whole_cells(static_cast<std::uint64_t>(file.st_size));
   }
   return removed;
 }

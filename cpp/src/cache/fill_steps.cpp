@@ -24,9 +24,8 @@ bool is_covered(const BlockRead& read, const RangeSet& here) {
   return !read.out.empty() && here.covers(range_of(read));
 }
 
-ByteRange whole_cells(ByteRange range, std::uint64_t bytes) {
-  return {range.start / kCellBytes * kCellBytes,
-          std::min(bytes, (range.stop + kCellBytes - 1) / kCellBytes * kCellBytes)};
+ByteRange cells_around(ByteRange range, std::uint64_t bytes) {
+  return {range.start / kCellBytes * kCellBytes, std::min(bytes, whole_cells(range.stop))};
 }
 
 // Of one object: what is wanted first, in a request of its own if it is small.
@@ -232,7 +231,7 @@ void CacheCore::start_fetch(const FillPtr& fill) {
     }
     source = first->source;
     fill->source = source;
-    wanted = whole_cells(range_of(*first), bytes);
+    wanted = cells_around(range_of(*first), bytes);
     if (first == whole) {
       fill->memory = first->out;
       fill->lender.emplace(std::move(*first));
@@ -309,7 +308,7 @@ void CacheCore::absorb_part(Fill& fill, const Fill::Part& part) {
 void CacheCore::write_arrived(Fill& fill) {
   const std::uint64_t bytes = fill.block->bytes();
   for (const ByteRange& here : fill.here.ranges()) {
-    const ByteRange cells{(here.start + kCellBytes - 1) / kCellBytes * kCellBytes,
+    const ByteRange cells{whole_cells(here.start),
                           here.stop == bytes ? bytes : here.stop / kCellBytes * kCellBytes};
     for (const ByteRange& range : fill.written.missing(cells)) {
       if (!fill.file) return;
