@@ -12,7 +12,10 @@ _STEP_S = 0.2
 
 
 class Progress:
-    """One line on stderr that is rewritten; as a callback of the core's opening functions."""
+    """One line on stderr that is rewritten; as a callback of the core's opening functions.
+
+    Leaving its ``with`` clears the line.
+    """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -27,6 +30,12 @@ class Progress:
         self._shown = now
         share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
         self._write(f"headpond: {what} {share}")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Clears the line."""

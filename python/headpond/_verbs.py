@@ -58,12 +58,9 @@ class Verbs(ABC):
         from headpond.engine import default_engine
         from headpond.report import Warmed
 
-        progress = Progress()
-        try:
+        with Progress() as progress:
             core = self._pipeline().dataset._core
             return Warmed(*core.warm((engine or default_engine())._core, progress))
-        finally:
-            progress.close()
 
     def decode(self, **fields: str) -> Pipeline:
         """Turns fields into numbers or objects.

@@ -69,8 +69,7 @@ class _Description:
         if self.source is None:
             return opener(**self.arguments)
         paths, manifest = _resolve(self.source)
-        progress = Progress()
-        try:
+        with Progress() as progress:
             return opener(
                 engine=engine._core,
                 paths=paths,
@@ -80,8 +79,6 @@ class _Description:
                 progress=progress,
                 **self.arguments,
             )
-        finally:
-            progress.close()
 
 
 def _resolve(source: Source) -> tuple[list[bytes], _core.Manifest | None]:
@@ -183,11 +180,8 @@ class Dataset(Verbs):
         """The numbers by which the core knows these samples; it indexes their shards if need be."""
         if self._core.size_is_known:
             return positions
-        progress = Progress()
-        try:
+        with Progress() as progress:
             return self._core.reach(default_engine()._core, positions, progress)
-        finally:
-            progress.close()
 
     def _count(self) -> None:
         """Counts the samples of shards that were opened without an index."""
@@ -243,11 +237,8 @@ def _count(dataset: _core.Dataset) -> None:
     shards = len(dataset.manifest)
     what = "the indexes beside them" if dataset.indexes_lie_beside else "their headers"
     logger.info("counting the samples of %d shards: %s are read first", shards, what)
-    progress = Progress()
-    try:
+    with Progress() as progress:
         dataset.index_shards(default_engine()._core, progress)
-    finally:
-        progress.close()
 
 
 def _open(

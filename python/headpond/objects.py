@@ -126,12 +126,9 @@ class Manifest:
             NotFound: Something of it does not exist.
         """
         many = [source] if isinstance(source, (str, os.PathLike)) else source
-        progress = Progress()
-        try:
+        with Progress() as progress:
             paths = [store_path(path) for path in many]
             return cls(_core.list_source(default_engine()._core, paths, progress))
-        finally:
-            progress.close()
 
     @classmethod
     def load(cls, path: Path) -> Manifest:

@@ -80,8 +80,7 @@ def _write_shard_indexes(arguments: argparse.Namespace) -> int:
 
     began = time.monotonic()
     engine = default_engine()
-    progress = Progress()
-    try:
+    with Progress() as progress:
         shards, samples, size = _core.write_shard_indexes(
             engine._core,
             [store_path(path) for path in arguments.source],
@@ -89,8 +88,6 @@ def _write_shard_indexes(arguments: argparse.Namespace) -> int:
             os.fsencode(engine._cache_dir),
             progress,
         )
-    finally:
-        progress.close()
     written = {
         "folder": arguments.into,
         "shards": shards,
