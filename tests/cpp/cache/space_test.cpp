@@ -525,17 +525,33 @@ TEST_CASE("Space: a folder, a symbolic link or a full disk in its place is an er
   CHECK(test.temp.read("elsewhere") == "untouched");
 }
 
+namespace {
+
+// Another process, which holds locks on bytes of the accounts until it is killed.
+class ByteHolder {
+ public:
+  ByteHolder(const SpaceTest& test, std::uint64_t first, std::uint64_t bytes)
+      : child_([&](Child& self) {
+          Opened own(test.path);
+          const int fd = ::open(test.file.c_str(), O_RDWR | O_CLOEXEC);
+          if (own.ops->set_lock(fd, F_WRLCK, first, bytes) != 0) return 1;
+          self.pause();
+          return 0;
+        }) {
+    child_.await();
+  }
+  void kill() { child_.kill(); }
+
+ private:
+  Child child_;
+};
+
+}  // namespace
+
 TEST_CASE("Space: opening waits for another opener, but not for ever") {
   SpaceTest test;
   { const Opened made(test.path, 10 * kCell); }
-  Child other([&](Child& self) {
-    Opened stopped(test.path);
-    const int fd = ::open(test.file.c_str(), O_RDWR | O_CLOEXEC);
-    if (stopped.ops->set_lock(fd, F_WRLCK, 0, 1) != 0) return 1;
-    self.pause();
-    return 0;
-  });
-  other.await();
+  ByteHolder other(test, 0, 1);
   Opened own(test.path);
   own.ops->step_ns = 1'000'000'000;
   const auto opened = Space::open(own.folder, own.claims, {10 * kCell, 0, {}});
@@ -548,14 +564,7 @@ TEST_CASE("Space: opening waits for another opener, but not for ever") {
 TEST_CASE("Space: more processes than slots are told so") {
   SpaceTest test;
   { const Opened made(test.path, 10 * kCell); }
-  Child others([&](Child& self) {
-    Opened own(test.path);
-    const int fd = ::open(test.file.c_str(), O_RDWR | O_CLOEXEC);
-    if (own.ops->set_lock(fd, F_WRLCK, 4096, 1024) != 0) return 1;
-    self.pause();
-    return 0;
-  });
-  others.await();
+  const ByteHolder others(test, 4096, 1024);
   Opened own(test.path);
   const auto opened = Space::open(own.folder, own.claims, {10 * kCell, 0, {}});
   REQUIRE_FALSE(opened);

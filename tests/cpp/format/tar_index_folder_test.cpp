@@ -42,6 +42,34 @@ struct Pipe {
   }
 };
 
+// Another process, which holds the lock of an index until `end`.
+class LockHolder {
+ public:
+  explicit LockHolder(const std::string& index) {
+    std::filesystem::create_directories(std::filesystem::path(index).parent_path());
+    child_ = ::fork();
+    REQUIRE(child_ >= 0);
+    if (child_ == 0) {
+      const auto lock = RecordLock::acquire(index + ".lock", nullptr);
+      locked_.signal();
+      finished_.wait();
+      ::_exit(lock ? 0 : 1);
+    }
+    locked_.wait();
+  }
+  // Did it have the lock?
+  bool end() {
+    finished_.signal();
+    int status = 1;
+    ::waitpid(child_, &status, 0);
+    return status == 0;
+  }
+
+ private:
+  const Pipe locked_, finished_;
+  pid_t child_ = -1;
+};
+
 }  // namespace
 
 TEST_CASE(
@@ -89,20 +117,9 @@ TEST_CASE("TarIndexFolder: waiting for another process can be given up") {
   store.put("s.tar", bytes_of(TarWriter().file("a.x", "1").end().bytes()));
   const auto shard = shard_in(store);
   const TarIndexFolder here(folder.path(), nullptr);
-  const std::string path = here.path_of(shard.uri, shard.version);
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  const Pipe locked, finished;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto lock = RecordLock::acquire(path + ".lock", nullptr);
-    locked.signal();
-    finished.wait();
-    ::_exit(0);
-  }
-  locked.wait();
+  LockHolder holder(here.path_of(shard.uri, shard.version));
   const auto index = here.get(shard, [] { return false; });
-  finished.signal();
-  ::waitpid(child, nullptr, 0);
+  CHECK(holder.end());
   REQUIRE(!index);
   CHECK(index.error().code() == ErrorCode::cancelled);
   CHECK(index.error().uri() == shard.uri);
@@ -115,21 +132,9 @@ TEST_CASE("TarIndexFolder: a process that holds the lock and does nothing is not
   const auto shard = shard_in(store);
   const TarIndexFolder here(folder.path(), nullptr, std::chrono::milliseconds(30));
   const std::string path = here.path_of(shard.uri, shard.version);
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  const Pipe locked, finished;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto lock = RecordLock::acquire(path + ".lock", nullptr);
-    locked.signal();
-    finished.wait();
-    ::_exit(lock ? 0 : 1);
-  }
-  locked.wait();
+  LockHolder holder(path);
   const auto index = here.get(shard, [] { return true; });
-  finished.signal();
-  int status = 1;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
+  CHECK(holder.end());
   REQUIRE(index);
   CHECK((*index)->samples() == 1);
   CHECK(std::filesystem::exists(path));

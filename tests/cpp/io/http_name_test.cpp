@@ -21,6 +21,14 @@ Result<ReadOutcome> read(Store& store, Bytes& out) {
   return read_blocking(store, "object", 0, out);
 }
 
+// Reads from a host whose name the resolver is asked for.
+Result<ReadOutcome> read_by_name(HttpSimulation& web, const ScriptedResolver& resolver) {
+  web.await([&] { return resolver.is_busy(); });
+  auto store = web.open(url_of(web.origin.port()));
+  Bytes out;
+  return read(*store, out);
+}
+
 HttpOptions without_patience() {
   HttpOptions options;
   options.outage_s = 0;
@@ -74,10 +82,7 @@ TEST_CASE("a name that vanishes for a minute after its host has answered costs n
 TEST_CASE("a name that never was there fails at the first request") {
   ScriptedResolver resolver([](std::size_t) { return LookUp::no_such_name; });
   HttpSimulation web;
-  web.await([&] { return resolver.is_busy(); });
-  auto store = web.open(url_of(web.origin.port()));
-  Bytes out;
-  const auto outcome = read(*store, out);
+  const auto outcome = read_by_name(web, resolver);
   REQUIRE(!outcome);
   CHECK(outcome.error().code() == ErrorCode::unavailable);
   CHECK_THAT(outcome.error().to_string(),
@@ -89,10 +94,7 @@ TEST_CASE("a name that never was there fails at the first request") {
 TEST_CASE("a look-up that hangs ends with the time to connect") {
   ScriptedResolver resolver([](std::size_t) { return LookUp::nothing; });
   HttpSimulation web(without_patience());
-  web.await([&] { return resolver.is_busy(); });
-  auto store = web.open(url_of(web.origin.port()));
-  Bytes out;
-  const auto outcome = read(*store, out);
+  const auto outcome = read_by_name(web, resolver);
   REQUIRE(!outcome);
   CHECK_THAT(outcome.error().message(), ContainsSubstring("no connection within 3 s"));
   CHECK(web.now_s() >= 9);
@@ -105,10 +107,7 @@ TEST_CASE("a resolver that hangs when asked why is not waited for longer") {
   ScriptedResolver resolver(
       [](std::size_t number) { return number % 2 == 1 ? LookUp::no_such_name : LookUp::nothing; });
   HttpSimulation web(without_patience());
-  web.await([&] { return resolver.is_busy(); });
-  auto store = web.open(url_of(web.origin.port()));
-  Bytes out;
-  const auto outcome = read(*store, out);
+  const auto outcome = read_by_name(web, resolver);
   REQUIRE(!outcome);
   CHECK_THAT(outcome.error().message(), ContainsSubstring("resolve host"));
   CHECK(web.io->counters().requests == 3);  // it may have been the resolver
